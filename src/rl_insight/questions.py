@@ -1,4 +1,4 @@
-"""What a run can be asked: one list, from which the server's routes and readers of run files answer alike."""
+"""The questions that a run can answer: one list for the server's routes and for readers of run files."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from rl_insight.store.queries import Cursor, Line, Session
 from rl_insight.store.queries.hardware import usage_of_run
 
 _SPELLED = {"lane_ids": "lane", "matchers": "match", "shares": "share", "with_steps": "steps"}
-"""Parameters of queries that questions spell otherwise."""
+"""Query parameters that have other names in questions."""
 _NOT_ASKED = {"cursor", "now_ns"}
-"""Parameters of queries that questions do not have."""
+"""Query parameters that are not conditions of a question."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """A page of sessions, and how many there are in all."""
+    """A page of sessions, and the total count."""
 
     total: int
     sessions: list[Session]
 
 
 class Condition(NamedTuple):
-    """What can be given with a question."""
+    """A condition of a question."""
 
     kind: Any
     default: Any
-    """`inspect.Parameter.empty` if it must be given."""
+    """`inspect.Parameter.empty` if it is required."""
 
 
 def _fields(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
-    """Return the fields of a struct of conditions, as questions spell them; none for any other type."""
+    """Return the fields of a struct of conditions, by their names in questions; none for any other type."""
     is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     return {_SPELLED.get(one.name, one.name): one for one in msgspec.structs.fields(kind)} if is_struct else {}
 
@@ -51,9 +51,9 @@ class Question:
     """A query that answers a question; its parameters are the question's conditions.
 
     Args:
-        group: what the question is about.
-        query: a function of a cursor and conditions; None means that the run has nothing of that id.
-        shape: makes the answer from what the query returns; by default they are the same.
+        group: the topic of the question.
+        query: a function of a cursor and conditions; it returns None for an unknown id.
+        shape: converts the query's result into the answer; by default they are the same.
     """
 
     def __init__(self, group: str, query: Callable[..., Any], shape: Callable[[Any], Any] | None = None) -> None:
@@ -63,7 +63,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """What is answered, from the documentation of the query."""
+        """The description, from the docstring of the query."""
         return inspect.cleandoc(self._query.__doc__ or "").partition("\n\nArgs:")[0].partition("\n\nRaises:")[0]
 
     @property
@@ -74,7 +74,7 @@ class Question:
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
-        """The conditions by name; the fields of a struct that a query takes are the question's own."""
+        """The conditions by name; the fields of a struct of conditions count individually."""
         found: dict[str, Condition] = {}
         for name, parameter in self._parameters.items():
             if fields := _fields(parts_of(parameter.annotation)[0]):
@@ -85,7 +85,7 @@ class Question:
 
     @property
     def required(self) -> list[str]:
-        """The conditions that must be given."""
+        """The required conditions."""
         return [name for name, one in self.conditions.items() if one.default is inspect.Parameter.empty]
 
     @cached_property
@@ -93,11 +93,11 @@ class Question:
         return inspect.signature(self._query, eval_str=True).parameters
 
     def ask(self, cursor: Cursor, given: Mapping[str, Any]) -> Any:
-        """Return the answer of a run; conditions that are None are left out.
+        """Return a run's answer; conditions that are None are ignored.
 
         Raises:
-            NotFoundError: the run has nothing of the id that was asked for.
-            QueryError: it cannot be answered as asked.
+            NotFoundError: the run has no such id.
+            QueryError: a condition is invalid.
         """
         wanted: dict[str, Any] = {}
         told = {spelled: value for spelled, value in given.items() if value is not None}

@@ -36,7 +36,7 @@ def said(capsys):
         (["export", "-o", "x", "--step", "99"], 1, "of grpo-7b-b match these conditions"),
         (["report", "--scope", "step=99"], 1, "nothing was written: there are no spans in step 99 of grpo-7b-b."),
         (["runs", "delete", "nope"], 1, "there is no run 'nope'"),
-        (["runs", "delete", "grp", "--yes"], 1, "'grp' is the beginning of 2 runs"),
+        (["runs", "delete", "grp", "--yes"], 1, "'grp' is a prefix of 2 runs"),
         (["runs", "show", "gpro-7b"], 1, "Did you mean 'grpo-7b'?"),
         (["import", "empty"], 1, "nothing was imported: empty has no files of a known kind."),
         (["hotspots", "--scope", "step=99"], 0, "There are no spans in step 99 of grpo-7b-b."),
@@ -45,7 +45,7 @@ def said(capsys):
         (["runs", "list", "--server", "http://127.0.0.1:9"], 1, "http://127.0.0.1:9 does not answer"),
         (["runs", "list", "--server", "http://a", "--data-dir", "b"], 2, "either --server or --data-dir"),
         (["runs", "list", "--server", "node7"], 2, "is not an http or https URL"),
-        (["runs", "import", "junk"], 1, "or no run file"),
+        (["runs", "import", "junk"], 1, "or not a run file"),
         (
             ["hotspots", "--run", "typo.duckdb"],
             1,

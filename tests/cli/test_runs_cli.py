@@ -61,7 +61,7 @@ def test_a_run_goes_out_and_comes_back(data_dir, tmp_path, capsys):
     assert main(["runs", "export", "../odd run", "-o", str(copy)]) == 1
     assert "it exists" in capsys.readouterr().err
     assert main(["runs", "import", str(copy)]) == 1
-    assert "is here already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["runs", "delete", "../odd run", "--yes"]) == 0
     assert main(["runs", "show", "../odd run"]) == 1
     assert main(["runs", "import", str(copy)]) == 0

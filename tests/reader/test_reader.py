@@ -96,7 +96,7 @@ def test_a_run_goes_by_id_prefix_and_experiment(place, name, run_id):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("grp", "'grp' is the beginning of 2 runs: grpo-7b-b, grpo-7b-a. Type more of the id."),
+        ("grp", "'grp' is a prefix of 2 runs: grpo-7b-b, grpo-7b-a. Type more of the id."),
         ("gprpo-7b-a", "Did you mean 'grpo-7b-a'?"),
         ("xyz", "`rl-insight runs list` shows the runs."),
         ("", "there is no run ''"),

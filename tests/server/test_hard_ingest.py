@@ -183,7 +183,7 @@ def test_a_disk_that_fills_up_gives_clear_errors_and_writing_goes_on_when_there_
             taken += 1
         for answer in (refused, send(taken), send(taken + 1)):
             assert (answer.status_code, answer.json()["accepted"]) == (503, 0)
-            assert "the disk is full. Make room; writing resumes by itself." in answer.json()["error"]
+            assert "the disk is full. Free some space; writing resumes then." in answer.json()["error"]
             assert int(answer.headers["Retry-After"]) >= 1
         process.rlimit(psutil.RLIMIT_FSIZE, no_limit)
         wait_until(lambda: send(taken).status_code == 200)

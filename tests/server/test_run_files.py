@@ -41,7 +41,7 @@ def test_a_file_that_holds_no_run_yet_is_refused(client, tmp_path):
     RunStore(tmp_path / "empty.duckdb", min_free_bytes=0, create=True).close()
     answer = client.post("/api/v1/runs/file", content=(tmp_path / "empty.duckdb").read_bytes())
     assert answer.status_code == 400
-    assert "no run file" in answer.json()["error"]
+    assert "not a run file" in answer.json()["error"]
 
 
 def test_a_file_that_was_cut_short_is_refused(run_file, client):

@@ -148,7 +148,7 @@ def test_metric_by_device_and_step_is_the_mean_of_its_samples(store, make):
         [pytest.approx(0.3), 2.0],
         [pytest.approx(0.3), 10.0],
     ]
-    with pytest.raises(QueryError, match="exclude each other"):
+    with pytest.raises(QueryError, match="mutually exclusive"):
         ask(store, queries.rank_steps, 0, 1, name="update", metric="gpu_utilization_ratio")
 
 

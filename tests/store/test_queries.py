@@ -698,7 +698,7 @@ def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, beg
 
 @pytest.mark.parametrize("label", ["", "*", 'a"b', "a\\b", "a\0b"])
 def test_labels_that_no_path_can_name_are_refused(store, label):
-    with store.reader() as cursor, pytest.raises(QueryError, match="cannot be asked for"):
+    with store.reader() as cursor, pytest.raises(QueryError, match="cannot be queried"):
         queries.label_values(cursor, label)
 
 

@@ -466,7 +466,7 @@ def test_a_copy_made_while_the_run_goes_on_is_consistent(tmp_path, make, fetch, 
 
 def test_too_little_room_refuses_before_anything_is_written(tmp_path, make, fetch):
     with RunStore(tmp_path / "a.duckdb", min_free_bytes=2**62, create=True) as store:
-        with pytest.raises(StoreFullError, match="Make room"):
+        with pytest.raises(StoreFullError, match="Free some space"):
             store.commit([make().build()])
         assert not store.broken
 

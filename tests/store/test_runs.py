@@ -245,11 +245,11 @@ def test_an_exported_file_can_be_imported_elsewhere(directory, make, tmp_path):
     target = tmp_path / "shared.duckdb"
     with directory.open("weird/id"):
         directory.export("weird/id", target)
-    with pytest.raises(StoreError, match="it exists"):
+    with pytest.raises(StoreError, match="it already exists"):
         directory.export("weird/id", target)
     other = RunDirectory(tmp_path / "other")
     assert other.import_file(target).run_id == "weird/id"
-    with pytest.raises(StoreError, match="here already"):
+    with pytest.raises(StoreError, match="already exists"):
         other.import_file(target)
     with other.open("weird/id") as store, store.reader() as cursor:
         assert cursor.execute("SELECT count(*) FROM spans").fetchall() == [(3,)]

@@ -242,7 +242,7 @@ def test_a_full_disk_fails_the_futures_and_the_same_batches_are_taken_later(tmp_
     maker = make()
     maker.span()
     batch = maker.build()
-    with pytest.raises(StoreFullError, match="Make room"):
+    with pytest.raises(StoreFullError, match="Free some space"):
         Submitted(writer, batch, 10).result(20)
     assert "free" in writer.get_status().last_error
     full._min_free_bytes = 0

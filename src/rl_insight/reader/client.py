@@ -1,4 +1,4 @@
-"""Questions to a server, over one kept connection."""
+"""Requests to a server over one persistent connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class RefusedError(InsightError):
-    """The server refused a request; `status` is the code of its answer."""
+    """The server refused a request; `status` is the HTTP status code."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class RefusedError(InsightError):
 
 
 class ServerClient:
-    """Asks a server; threads take turns."""
+    """A thread-safe client of a server."""
 
     def __init__(self, server: Server, timeout_s: float = _TIMEOUT_S) -> None:
         self.server = server
@@ -34,22 +34,17 @@ class ServerClient:
         self._lock = threading.Lock()
 
     def get(self, path: str, conditions: Mapping[str, Any] | None = None) -> Any:
-        """Return what the server answers to a GET; conditions that are None are left out.
+        """Return the JSON of the response to a GET; conditions that are None are left out.
 
         Raises:
             HttpError: it cannot be reached.
-            RefusedError: it refused; the message is the server's.
+            RefusedError: the server refused it; the message is the server's.
         """
         query = urlencode(list(_pairs(conditions or {})))
         return self.call("GET", f"{path}?{query}" if query else path)
 
     def call(self, method: str, path: str, content: Any = None) -> Any:
-        """Send a request with a JSON body, if any; returns the JSON of the answer.
-
-        Raises:
-            HttpError: the server cannot be reached.
-            RefusedError: it refused; the message is the server's.
-        """
+        """Send a request with an optional JSON body; returns the JSON of the response. Errors are those of `get`."""
         status, body = self.request(method, path, content)
         try:
             answer = msgspec.json.decode(body)
@@ -60,11 +55,7 @@ class ServerClient:
         return answer
 
     def request(self, method: str, path: str, content: Any = None) -> tuple[int, bytes]:
-        """Send a request; returns the status and the body.
-
-        Raises:
-            HttpError: the server cannot be reached.
-        """
+        """Send a request; returns the status and the body of the response."""
         body = None if content is None else msgspec.json.encode(content)
         with self._lock:
             try:
@@ -72,10 +63,10 @@ class ServerClient:
             except HttpError:
                 if method != "GET":
                     raise
-                # A kept connection may have been closed by the other end; a question can be asked again.
+                # The server may have closed an idle connection; a GET can be retried.
                 reply = self._connection.request(method, path, body)
         if len(reply.body) >= MAX_ANSWER_BYTES:
-            raise InsightError(f"the answer of {self.server.url} is larger than 64 MiB. Ask for less.")
+            raise InsightError(f"the response of {self.server.url} is larger than 64 MiB. Narrow the request.")
         return reply.status, reply.body
 
     def _refusal(self, status: int, answer: Any) -> str:

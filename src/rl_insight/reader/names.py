@@ -1,4 +1,4 @@
-"""Which run a name means: its id, the beginning of its id, or its experiment."""
+"""Resolves the name of a run: its id, a prefix of its id, or its experiment."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from rl_insight.errors import InsightError
 _SHOWN = 5
 
 RunRow = Mapping[str, Any]
-"""A run as `GET /api/v1/runs` lists it; the list is in the store's order, the run that began last first."""
+"""A run as `GET /api/v1/runs` lists it; the latest start comes first."""
 
 
 class NoSuchRunError(InsightError, KeyError):
-    """No run, or more than one, goes by a name."""
+    """No run, or more than one, matches a name."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def find_run(name: str | None, rows: Sequence[RunRow], place: str) -> str:
-    """Return the id of the run that a name means; without a name, of the run that began last.
+    """Return the id of the run that a name refers to; without a name, of the run that started last.
 
-    A name is an id, the name of an experiment (of its runs, the one that began last is meant), or the beginning of
-    exactly one id.
+    A name is an id, the name of an experiment (its latest run), or a unique prefix of an id.
 
     Raises:
-        NoSuchRunError: there is no such run, or the beginning fits several; the message names them.
+        NoSuchRunError: there is no such run, or the prefix matches several; the message lists them.
 
     >>> rows = [{"run_id": "grpo-7b-2", "experiment_name": "grpo-7b"},
     ...         {"run_id": "grpo-7b-1", "experiment_name": "grpo-7b"}]
@@ -51,7 +50,7 @@ def find_run(name: str | None, rows: Sequence[RunRow], place: str) -> str:
     if beginning:
         more = "" if len(beginning) <= _SHOWN else f" and {len(beginning) - _SHOWN} more"
         raise NoSuchRunError(
-            f"{name!r} is the beginning of {len(beginning)} runs: {', '.join(beginning[:_SHOWN])}{more}. "
+            f"{name!r} is a prefix of {len(beginning)} runs: {', '.join(beginning[:_SHOWN])}{more}. "
             "Type more of the id."
         )
     raise NoSuchRunError(f"there is no run {name!r} {place}. {_suggestion(name, readable)}")

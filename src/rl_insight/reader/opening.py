@@ -1,11 +1,10 @@
-"""From a name to a run: on a server, in a data directory, or a file."""
+"""Opens runs by name: on a server, in a data directory, or from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from rl_insight.errors import InsightError
@@ -17,14 +16,11 @@ from rl_insight.reader.run import Run
 from rl_insight.reader.sources import RunSource, ServerSource, StoreSource
 from rl_insight.urls import split_http_url
 
-if TYPE_CHECKING:
-    from rl_insight.store import RunDirectory
-
 _FILE_ENDING = ".duckdb"
 
 
 def runs(*, server: str | None = None, token: str | None = None, data_dir: str | Path | None = None) -> list[Row]:
-    """List the runs, the one that began last first.
+    """List the runs, latest start first.
 
     >>> import rl_insight as insight
     >>> insight.runs()[0]["run_id"]  # doctest: +SKIP
@@ -32,11 +28,11 @@ def runs(*, server: str | None = None, token: str | None = None, data_dir: str |
 
     Args:
         server: its URL; by default `RL_INSIGHT_SERVER_URL`, else the server of this machine, else the run files here.
-        token: what the server asks for; by default `RL_INSIGHT_TOKEN`.
-        data_dir: look in this data directory, or at the server that runs on it.
+        token: the server's access token; by default `RL_INSIGHT_TOKEN`.
+        data_dir: use this data directory, or the server that runs on it.
 
     Raises:
-        InsightError: the server cannot be reached, or refused.
+        InsightError: the server cannot be reached, or refused the request.
     """
     with _run_files():
         return list_runs(find_place(server, token, data_dir))
@@ -49,20 +45,20 @@ def open_run(
     token: str | None = None,
     data_dir: str | Path | None = None,
 ) -> Run:
-    """Open a run to read it, also while it is being recorded.
+    """Open a run for reading, even while it is being recorded.
 
     >>> import rl_insight as insight
     >>> run = insight.open_run("grpo-7b")  # doctest: +SKIP
 
     Args:
-        name: an id, the beginning of one, an experiment's name (its run that began last), the address of a run's page,
-            or a `.duckdb` file. By default, the run that began last.
+        name: an id, a unique prefix of one, an experiment's name (its latest run), the URL of a run's page, or a
+        `.duckdb` file. By default, the run that started last.
         server: as for `runs`.
         token: as for `runs`.
         data_dir: as for `runs`.
 
     Raises:
-        NoSuchRunError: there is no such run, or several fit; the message names them.
+        NoSuchRunError: there is no such run, or several match; the message lists them.
         InsightError: the server cannot be reached, or the file cannot be read.
     """
     text = None if name is None else str(name)
@@ -74,18 +70,18 @@ def open_run(
 
 @contextmanager
 def _run_files() -> Iterator[None]:
-    """Say what to do where only the training side is installed, which reads runs through a server alone."""
+    """Explain what to do if only the training side is installed, which can read runs only through a server."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise InsightError(
-            f"cannot read run files: the package {error.name} is not installed. Start a server or name one with "
-            'server=URL, or install what reads files: pip install "rl-insight[server]" (Python 3.11 or newer).'
+            f"cannot read run files: the package {error.name} is not installed. Start a server or pass one with  "
+            'server=URL, or install the file reader: pip install "rl-insight[server]" (Python 3.11 or newer).'
         ) from error
 
 
 def _open_address(address: str, token: str | None) -> Run:
-    """Open the run that the address of a page shows."""
+    """Open the run of a page's URL."""
     parts = split_http_url(address)
     query = parse_qs(parts.query) if parts is not None else {}
     base = address.partition("?")[0].partition("#")[0]
@@ -94,12 +90,7 @@ def _open_address(address: str, token: str | None) -> Run:
 
 
 def open_source(place: Place, name: str | None) -> RunSource:
-    """Return the answers about the run that a name means, or about a run file, wherever it is.
-
-    Raises:
-        NoSuchRunError: there is no such run, or several fit.
-        RunNotFoundError: there is no such file.
-    """
+    """Open the run that a name refers to, or a run file; errors are those of `open_run`."""
     if is_run_file(name):
         return _open_file(Path(name or "").expanduser())
     if isinstance(place, Server):
@@ -109,10 +100,10 @@ def open_source(place: Place, name: str | None) -> RunSource:
         except BaseException:
             client.close()
             raise
-    with closing(_directory(place)) as directory:
-        run_id = find_run(name, _rows(directory), describe(place))
-        path = directory.file_of(run_id)
-    return _open_file(path, run_id)
+    from rl_insight.store.run_files import file_name
+
+    run_id = find_run(name, list_runs(place), describe(place))
+    return _open_file(place / "runs" / file_name(run_id), run_id)
 
 
 def _open_file(path: Path, run_id: str | None = None) -> StoreSource:
@@ -127,27 +118,18 @@ def is_run_file(name: str | None) -> bool:
 
 
 def list_runs(place: Place) -> list[Row]:
-    """Return the runs at a place, the one that began last first."""
+    """Return the runs at a place, latest start first."""
     if isinstance(place, Server):
         with closing(ServerClient(place)) as client:
             found: list[Row] = client.get("/api/v1/runs")
-    else:
-        with closing(_directory(place)) as directory:
-            found = _rows(directory)
-    return [dict(row) for row in found]
-
-
-def _directory(place: Path) -> RunDirectory:
-    from rl_insight.store import RunDirectory
-
-    return RunDirectory(place)
-
-
-def _rows(directory: RunDirectory) -> list[Row]:
+            return found
     import msgspec
 
-    found: list[Row] = msgspec.to_builtins(directory.list_runs())
-    return found
+    from rl_insight.store import RunDirectory
+
+    with closing(RunDirectory(place)) as directory:
+        listed: list[Row] = msgspec.to_builtins(directory.list_runs())
+        return listed
 
 
 __all__ = ["NoSuchRunError", "is_run_file", "list_runs", "open_run", "open_source", "runs"]

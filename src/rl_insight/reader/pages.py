@@ -1,4 +1,4 @@
-"""Many rows from questions that answer with at most ten thousand: page after page."""
+"""Paging through questions that return at most ten thousand rows at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STEPS_PAGE = 1_000
 def in_time(
     source: RunSource, question: str, conditions: Mapping[str, Any], most: int | None, time: str
 ) -> Iterator[Row]:
-    """Yield rows from the oldest to the newest, or the other way around if the conditions ask for it.
+    """Yield rows from the oldest to the newest, or in reverse if the conditions say so.
 
-    The rows of a page's last moment are asked for again with the next page: some of that moment may be missing.
+    The next page starts with the last timestamp of the previous one, which may have been incomplete.
 
     Raises:
         InsightError: more rows than a page holds have the same time.
@@ -35,7 +35,7 @@ def in_time(
         whole = [row for row in page if row[time] != last]
         if not whole:
             raise InsightError(
-                f"more than {PAGE:,} {question} have the time {last}: add conditions, or export the run."
+                f"more than {PAGE:,} {question} have the timestamp {last}: add conditions, or export the run."
             )
         yield from whole
         most = None if most is None else most - len(whole)
@@ -43,13 +43,13 @@ def in_time(
 
 
 def longest(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
-    """Yield spans from the longest on; there are no pages in that order.
+    """Yield the longest spans; that order has no pages.
 
     Raises:
-        InsightError: more were asked for than a page holds.
+        InsightError: more than one page was requested.
     """
     if most is None or most > PAGE:
-        raise InsightError(f"the longest spans come at most {PAGE:,} at a time: use head(n).")
+        raise InsightError(f"at most {PAGE:,} of the longest spans can be read: use head(n).")
     yield from source.ask("spans", **conditions, limit=most)
 
 
@@ -66,7 +66,7 @@ def sessions(source: RunSource, conditions: Mapping[str, Any], most: int | None)
 
 
 def steps(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
-    """Yield steps from the first to the last; with a limit, the last ones."""
+    """Yield steps in order; with a limit, the last ones."""
     pages: list[list[Row]] = []
     last, count = conditions.get("last"), 0
     while most is None or count < most:

@@ -1,4 +1,4 @@
-"""Where runs are: on a server, or in a data directory that no server has open."""
+"""Locations of runs: a server, or a data directory without one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TOKEN_VARIABLE = "RL_INSIGHT_TOKEN"  # noqa: S105 -- the name of a variable
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A server and how to talk to it."""
+    """A server and how to connect to it."""
 
     url: str
     token: str | None = None
     tls_cert: str | None = None
-    """The certificate to trust in place of the system's, as that of a server on this machine."""
+    """The certificate to trust instead of the system's, for example of a server on this machine."""
 
 
 Place = Server | Path
@@ -30,7 +30,8 @@ Place = Server | Path
 def find_place(server: str | None = None, token: str | None = None, data_dir: str | Path | None = None) -> Place:
     """Return where to look for runs.
 
-    In this order: `server`; the server that runs on `data_dir`, or `data_dir` itself; `RL_INSIGHT_SERVER_URL`; the
+    In order of precedence: `server`; the server that runs on `data_dir`, or `data_dir` itself; `RL_INSIGHT_SERVER_URL`;
+    the
     server that runs on the default data directory, or that directory. `token` defaults to `RL_INSIGHT_TOKEN`.
     """
     url = server or (None if data_dir is not None else os.environ.get(SERVER_VARIABLE) or None)
@@ -48,7 +49,7 @@ def find_place(server: str | None = None, token: str | None = None, data_dir: st
 
 
 def local_server(directory: Path) -> Server | None:
-    """Return the server that runs on a data directory of this machine; None when none does."""
+    """Return the server that runs on a data directory of this machine; None if there is none."""
     from rl_insight.server.state import read_record
 
     record = read_record(directory)

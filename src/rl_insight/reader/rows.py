@@ -1,4 +1,4 @@
-"""Rows of a run, read when they are needed, in the shape that the caller likes."""
+"""Lazily read rows of a run, convertible to several formats."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Fetch = Callable[[Mapping[str, Any], int | None], Iterator[Row]]
-"""Yields the rows that fit conditions; the second argument is how many are wanted at most, None for all."""
+"""Yields the rows that match conditions; the second argument is the limit, None for all."""
 
 
 class Rows:
-    """Rows that fit some conditions; nothing is read until they are iterated or converted.
+    """Rows that match some conditions; nothing is read until they are iterated or converted.
 
     >>> slow = run.spans(name="rollout").where(longer_than_ns=10**9)  # doctest: +SKIP
     >>> slow.to_pandas()  # doctest: +SKIP
 
-    Iterating yields dicts. Each iteration reads again, so that a live run shows what is new.
+    Iterating yields dicts. Each iteration reads again, so a live run shows new rows.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Rows:
         _check(title, allowed, self._conditions, limit)
 
     def where(self, **conditions: Any) -> Rows:
-        """Return the rows that also fit these conditions; one that was given before is replaced.
+        """Return the rows that also match these conditions; they replace earlier ones with the same name.
 
         Raises:
-            ConfigError: there is no such condition; the message lists those that there are.
+            ConfigError: there is no such condition; the message lists the valid ones.
         """
         return Rows(self._title, self._fetch, self._allowed, self._conditions | conditions, self._limit)
 
@@ -61,7 +61,7 @@ class Rows:
         return next(iter(self.head(1)), None)
 
     def to_dicts(self) -> list[Row]:
-        """Return the rows as dicts; nested values stay as they are."""
+        """Return the rows as dicts; nested values are unchanged."""
         return list(self)
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -79,20 +79,12 @@ class Rows:
         return {name: _flat(values) for name, values in columns.items()}
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table; needs pyarrow.
-
-        Raises:
-            InsightError: pyarrow is not installed.
-        """
+        """Return the rows as an Arrow table; needs pyarrow."""
         arrow = _imported("pyarrow")
         return arrow.table({name: arrow.array(values) for name, values in self.to_columns().items()})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas data frame; integers stay integers where some are missing (`Int64`).
-
-        Raises:
-            InsightError: pandas is not installed.
-        """
+        """Return the rows as a pandas data frame; integers stay integers where some are missing (`Int64`)."""
         pandas = _imported("pandas")
         columns = self.to_columns()
         return pandas.DataFrame(
@@ -103,11 +95,7 @@ class Rows:
         )
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the rows as a Polars data frame; needs polars.
-
-        Raises:
-            InsightError: Polars is not installed.
-        """
+        """Return the rows as a Polars data frame; needs polars."""
         polars = _imported("polars")
         return polars.DataFrame(self.to_columns(), strict=False, infer_schema_length=None)
 
@@ -150,5 +138,5 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise InsightError(
-            f"{name} is not installed: `pip install {name}`, or use to_dicts(), which needs nothing."
+            f"{name} is not installed: `pip install {name}`, or use to_dicts(), which needs no package."
         ) from error

@@ -45,20 +45,16 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The run's whole id."""
+        """The run's full id."""
         return self._source.run_id
 
     def summary(self) -> Row:
-        """Return the run at a glance: its times, its steps, and how many of everything it has."""
+        """Return the summary of the run: its time range, steps, and record counts."""
         found: Row = self._source.ask("summary")
         return found
 
     def ask(self, question: str, **conditions: Any) -> Any:
-        """Return the answer of the route `/api/v1/<question>` as plain values, for what has no method here.
-
-        Raises:
-            InsightError: it cannot be answered; the message says why.
-        """
+        """Return the answer of the route `/api/v1/<question>` as plain values, for questions without a method here."""
         return self._source.ask(question, **conditions)
 
     def spans(
@@ -75,12 +71,12 @@ class Run:
         """Return spans; `longest` first needs `head(n)`.
 
         Args:
-            name: the whole name; `name_contains` takes a part of it.
+            name: the full name; `name_contains` matches a part of it.
             step: recorded in this training step.
             role: of processes of this role.
-            status: `open` are those that have not ended.
+            status: `open` spans have not ended.
             session_id: of this session.
-            order: which come first.
+            order: the sort order.
             **conditions: `name_contains`, `text`, `lane`, `trace_id`, `longer_than_ns`, `start_ns`, `end_ns`.
         """
 
@@ -101,13 +97,13 @@ class Run:
         descending: bool = False,
         **conditions: Any,
     ) -> Rows:
-        """Return sessions, the first submitted first.
+        """Return sessions in order of submission.
 
         Args:
-            status: one status or several, such as `accepted`, `failed`, `pending`.
-            step: of this training step; `first_step` and `last_step` take a range.
+            status: one or several of `accepted`, `failed`, `pending` and so on.
+            step: of this training step; use `first_step` and `last_step` for a range.
             order: a field to sort by.
-            descending: the largest first.
+            descending: largest first.
             **conditions: `session_id`, `task_id`, `role`, `rank`, `first_step`, `last_step`, `longer_than_s`, `phase`,
                 `text`, `detail` (`full`, `phases` or `brief`).
         """
@@ -117,7 +113,7 @@ class Run:
         return self._rows("sessions", partial(pages.sessions, self._source), _SESSIONS, known | conditions)
 
     def metrics(self) -> Rows:
-        """Return the metrics that there are: name, kind, labels and how many series each has."""
+        """Return the available metrics: name, kind, labels and number of series."""
         return self._plain("metrics")
 
     def metric(
@@ -131,15 +127,15 @@ class Run:
         points: int = 1_000,
         **conditions: Any,
     ) -> Rows:
-        """Return the values of a gauge or counter: a row for each step, or interval, and each group of series.
+        """Return the values of a gauge or counter: one row per step or interval and group of series.
 
         Args:
             name: the metric's name.
             by: `step`, or `time` in intervals.
-            aggregation: how the values of a group become one; by default the average, for counters the rate.
-            match: conditions on labels, as `role=rollout` or `rank=~[0-3]`.
-            group_by: labels to keep apart; None keeps every series apart, by default all make one line.
-            points: how many intervals to divide the time into.
+            aggregation: how the values of a group are combined; by default the average, for counters the rate.
+            match: conditions on labels, such as `role=rollout` or `rank=~[0-3]`.
+            group_by: labels to group by; None keeps every series separate, by default all are combined.
+            points: the number of time intervals.
             **conditions: `start_ns`, `end_ns`, `width` (of an interval: nanoseconds, or steps).
         """
         groups = None if group_by is None else [*group_by] or [""]
@@ -168,7 +164,7 @@ class Run:
         return self._rows("steps", partial(pages.steps, self._source), _STEP_RANGE, {"first": first, "last": last})
 
     def breakdown(self, *, first: int | None = None, last: int | None = None, role: str | None = None) -> Rows:
-        """Return where the time of each finished step went: a row for each step and state, in seconds."""
+        """Return where the time of each finished step went: one row per step and state, in seconds."""
 
         def fetch(given: Mapping[str, Any], _most: int | None) -> Iterator[Row]:
             known = list(pages.steps(self._source, given, 1_000))
@@ -209,13 +205,13 @@ class Run:
         """Return what diagnosis found, the most severe first.
 
         Args:
-            explained: also those that another finding explains.
-            muted: also those of muted rules.
+            explained: include those that another finding explains.
+            muted: include those of muted rules.
         """
         return self._plain("findings", frozenset({"explained", "muted"}), {"explained": explained, "muted": muted})
 
     def hardware(self, **conditions: Any) -> Rows:
-        """Return what the GPUs did in each state of each role: busy share, memory, energy.
+        """Return GPU usage in each state of each role: busy share, memory, energy.
 
         Args:
             **conditions: `start_ns`, `end_ns`, `first_step`, `last_step`, `max_gap_s`.
@@ -233,21 +229,21 @@ class Run:
     def sql(self, text: str, *, timeout_s: float = 10.0, max_rows: int = 100_000) -> Rows:
         """Return the rows of one SELECT over the run's tables; see docs/store.md for them.
 
-        A file answers by itself. A server answers if it was started with `sql.enabled=true`. Where there are more than
-        `max_rows` rows, a warning says so.
+        Run files always support SQL; a server needs `sql.enabled=true`. If there are more than `max_rows` rows, a
+        warning is issued.
         """
 
         def fetch(_given: Mapping[str, Any], _most: int | None) -> Iterator[Row]:
             found = self._source.sql(text, timeout_s=timeout_s, max_rows=max_rows)
             if found["truncated"]:
-                warnings.warn(f"the query has more than {max_rows:,} rows: only these are returned.", stacklevel=3)
+                warnings.warn(f"the query has more than {max_rows:,} rows: the rest is left out.", stacklevel=3)
             for row in found["rows"]:
                 yield dict(zip(found["columns"], row, strict=True))
 
         return self._rows("rows of SQL", fetch, frozenset(), {})
 
     def close(self) -> None:
-        """Let go of the file or the connection; idempotent."""
+        """Close the file or the connection; idempotent."""
         self._source.close()
 
     def __enter__(self) -> Run:
@@ -257,7 +253,7 @@ class Run:
         self.close()
 
     def __repr__(self) -> str:
-        """Name the run and where it is."""
+        """Return the run's id and location."""
         return f"<run {self.run_id} at {self._source.place}>"
 
     def _rows(self, title: str, fetch: Any, allowed: frozenset[str], conditions: Mapping[str, Any]) -> Rows:
@@ -266,7 +262,7 @@ class Run:
     def _plain(
         self, question: str, allowed: frozenset[str] = frozenset(), conditions: Mapping[str, Any] | None = None
     ) -> Rows:
-        """Return the rows of a question that answers with all of them at once."""
+        """Return the rows of a question without paging."""
 
         def fetch(given: Mapping[str, Any], _most: int | None) -> Iterator[Row]:
             return iter(self._source.ask(question, **given))

@@ -1,4 +1,4 @@
-"""Where the answers about one run come from: a server, or the run's file."""
+"""Sources of answers about one run: a server, or the run's file."""
 
 from __future__ import annotations
 
@@ -18,50 +18,41 @@ if TYPE_CHECKING:
 _API = "/api/v1/"
 _MAX_ANSWER_BYTES = 512 * 1024**2
 _MAX_SQL_MEMORY_BYTES = 8 * 1024**3
-"""What a query on a file may take; on a server its settings say so."""
+"""The limits of a query on a file; a server has its settings."""
 
 
 class RunSource(ABC):
-    """Answers questions about one run; the same question gets the same answer from every source."""
+    """Answers questions about one run; every source gives the same answer.
+
+    All methods raise an `InsightError` that says what went wrong.
+    """
 
     run_id: str
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the run is, for messages."""
+        """The location of the run, for messages."""
 
     @abstractmethod
     def ask(self, question: str, **conditions: Any) -> Any:
-        """Return plain values, as the route `/api/v1/<question>` describes them; conditions that are None do not count.
-
-        Raises:
-            InsightError: it cannot be answered; the message says why.
-        """
+        """Return plain values, as the route `/api/v1/<question>` does; conditions that are None are ignored."""
 
     @abstractmethod
     def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
-        """Run one SELECT; returns `columns`, `types`, `rows` and `truncated`.
-
-        Raises:
-            InsightError: it was refused; the message says why.
-        """
+        """Run one SELECT; returns `columns`, `types`, `rows` and `truncated`."""
 
     @abstractmethod
     def compare(self, other: RunSource) -> dict[str, Any]:
-        """Return what is different in another run of the same place, as the route `/api/v1/runs/compare` does.
-
-        Raises:
-            InsightError: they cannot be compared; the message says why.
-        """
+        """Compare with another run at the same place, as the route `/api/v1/runs/compare` does."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; idempotent."""
+        """Close files and connections; idempotent."""
 
 
 class ServerSource(RunSource):
-    """A run on a server, also while it is being recorded."""
+    """A run on a server, even while it is being recorded."""
 
     def __init__(self, client: ServerClient, run_id: str) -> None:
         self.run_id = run_id
@@ -77,7 +68,7 @@ class ServerSource(RunSource):
         return self._client.get(_API + question, {**conditions, "run": self.run_id})
 
     def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
-        """Ask the SQL route, which its server may have switched off."""
+        """Query the SQL route, which may be disabled."""
         from urllib.parse import quote
 
         body = {"sql": text, "timeout_s": timeout_s, "max_rows": max_rows}
@@ -87,8 +78,8 @@ class ServerSource(RunSource):
             if error.status not in {403, 404}:
                 raise
             raise InsightError(
-                f"{self.place} does not answer SQL: {error} Start the server with sql.enabled=true, or copy the run "
-                f"with `rl-insight runs export {self.run_id}` and open that file, which answers SQL without a server."
+                f"{self.place} does not allow SQL: {error} Start the server with sql.enabled=true, or copy the run "
+                f"with `rl-insight runs export {self.run_id}` and open that file, which supports SQL without a server."
             ) from error
         return found
 
@@ -120,8 +111,8 @@ class StoreSource(RunSource):
         """Run the query.
 
         Raises:
-            ConfigError: there is no such question, or it has no such condition.
-            QueryError: it cannot be answered as asked.
+            ConfigError: the question or a condition is unknown, or a condition is missing.
+            QueryError: a condition is invalid.
         """
         import msgspec
 
@@ -129,14 +120,14 @@ class StoreSource(RunSource):
         from rl_insight.store import RunStore
 
         if question not in QUESTIONS:
-            raise ConfigError(f"a run cannot be asked for {question!r}: choose one of {', '.join(sorted(QUESTIONS))}.")
+            raise ConfigError(f"there is no question {question!r}: choose one of {', '.join(sorted(QUESTIONS))}.")
         asked = QUESTIONS[question]
         given = {name: value for name, value in conditions.items() if value is not None}
         if unknown := sorted(given.keys() - asked.conditions):
             known = ", ".join(asked.conditions)
-            raise ConfigError(f"cannot ask for {question} with {unknown[0]!r}: the conditions are {known}.")
+            raise ConfigError(f"{question} has no condition {unknown[0]!r}: the conditions are {known}.")
         if missing := [name for name in asked.required if name not in given]:
-            raise ConfigError(f"cannot ask for {question} without {missing[0]!r}.")
+            raise ConfigError(f"{question} requires the condition {missing[0]!r}.")
         with self._lock, self._file.reader() as cursor:
             if question != "findings":
                 return msgspec.to_builtins(asked.ask(cursor, given))
@@ -181,7 +172,7 @@ class StoreSource(RunSource):
 
 
 def _diagnosed(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
-    """Diagnose a run that live diagnosis never saw; of one that it did see, nothing is left to show."""
+    """Diagnose a run that live diagnosis never saw."""
     from rl_insight.diagnosis.run import heard, replay
     from rl_insight.store.queries import read_findings, top_findings
 

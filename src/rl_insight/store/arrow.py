@@ -1,14 +1,13 @@
-"""Arrays in memory as a stream of Arrow's C data interface, which DuckDB reads without copying them.
+"""Arrays in memory as a stream of Arrow's C data interface, which DuckDB reads without copying.
 
-The interface is three C structures (https://arrow.apache.org/docs/format/CDataInterface.html). They are filled here
-with the addresses of NumPy arrays, so that the server does without an Arrow library, which would be as large as all
-its other dependencies together. The small ones make no dictionaries from arrays: nanoarrow 0.9 (3 MB) needs each text
-written out, 12 ms of processor time instead of 4 for 10,000 spans, and arro3-core 0.9 (11 MB) has no nulls for arrays
-of NumPy either. A structure that was handed out keeps its arrays alive until its reader calls
-`release`, in whichever thread.
+The interface is three C structures (https://arrow.apache.org/docs/format/CDataInterface.html). This module fills them
+with the addresses of NumPy arrays, so the server needs no Arrow library, which would be as large as all its other
+dependencies together. The small libraries cannot build dictionaries from arrays: nanoarrow 0.9 (3 MB) needs each text
+written out, 12 ms of CPU time instead of 4 for 10,000 spans, and arro3-core 0.9 (11 MB) does not support nulls in NumPy
+arrays either. An exported structure keeps its arrays alive until its reader calls `release`, from any thread.
 
-Readers are written in C++ or Rust and have no Python exception pending when they release something: `release` is a
-Python function, which could not run then.
+`release` is a Python function, which could not run with a Python exception pending. Readers are written in C++ or Rust
+and never release anything in that state.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ArrowType(NamedTuple):
 
 
 class ArrowArray(NamedTuple):
-    """The content of an array. The first of its buffers says which values are valid, one bit each; None if all are."""
+    """The content of an array. Its first buffer is the validity bitmap; None if all values are valid."""
 
     length: int
     buffers: tuple[NDArray[Any] | None, ...]
@@ -59,18 +58,18 @@ class ArrowArray(NamedTuple):
 
 
 def bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return booleans as Arrow stores them: eight in a byte, the first one lowest."""
+    """Return booleans as Arrow stores them: eight per byte, the first in the lowest bit."""
     return np.packbits(flags, bitorder="little")
 
 
 def stream_capsule(kind: ArrowType, arrays: Iterable[ArrowArray]) -> object:
-    """Return a capsule of a stream of arrays, as `__arrow_c_stream__` has to; each is made when it is asked for."""
+    """Return a capsule of a stream of arrays for `__arrow_c_stream__`; each array is made on demand."""
     stream = _Stream(*_STREAM_FUNCTIONS, _keep(_StreamState(kind, iter(arrays))))
     return _capsule(stream, _STREAM_NAME)
 
 
 def schema_capsule(kind: ArrowType) -> object:
-    """Return a capsule of a type, as `__arrow_c_schema__` has to."""
+    """Return a capsule of a type for `__arrow_c_schema__`."""
     return _capsule(_new_schema(kind), _SCHEMA_NAME)
 
 
@@ -141,7 +140,7 @@ class _Stream(ctypes.Structure):
 
 
 _kept: dict[int, Any] = {}
-"""What the structures that were handed out refer to, by their `private_data`."""
+"""The objects that exported structures refer to, by `private_data`."""
 _tokens = count(1)
 
 
@@ -152,16 +151,16 @@ def _keep(what: object) -> int:
 
 
 class _SchemaPlan(NamedTuple):
-    """The structures of a type as one block of integers of 64 bits; it is copied for each reader.
+    """The structures of a type as one block of 64-bit integers, copied for each reader.
 
-    DuckDB asks for a type several times for each statement: this takes 10 us, filling structures one by one 200.
+    DuckDB reads a type several times per statement: this takes 10 us, filling structures one by one takes 200.
     """
 
     integers: NDArray[np.int64]
     pointers: NDArray[np.int64]
-    """The places of pointers into the block, which count from its beginning."""
+    """Offsets of the pointers into the block; they are relative to its start."""
     releases: NDArray[np.int64]
-    """The places of `release` of all structures but the first."""
+    """Offsets of `release` in all structures but the first."""
     texts: list[ctypes.Array[ctypes.c_char]]
 
 
@@ -213,7 +212,7 @@ def _release_schema_at(address: int) -> None:
     schema = _Schema.from_address(address)
     schema.release = None
     plan, block = _kept.get(schema.private_data, (None, None))
-    # Structures below the first that a reader moved elsewhere still need the block: it stays. DuckDB moves none.
+    # Child structures that a reader moved still need the block, so it is kept. DuckDB moves none.
     if plan is not None and block[plan.releases].all():
         del _kept[schema.private_data]
 
@@ -239,13 +238,13 @@ def _fill_array(array: _Array, content: ArrowArray) -> None:
 
 
 def _in_order(buffer: NDArray[Any]) -> NDArray[Any]:
-    """Return an array aligned and in one piece; columns of a batch are parts of the bytes that arrived."""
+    """Return an array aligned and contiguous; the columns of a batch are slices of the received bytes."""
     flags = buffer.flags
     return buffer if flags.aligned and flags.c_contiguous else np.require(buffer, requirements=("C", "A"))
 
 
 def _release_array_at(address: int) -> None:
-    """Release a structure and those below it, except for those that its reader moved elsewhere."""
+    """Release a structure and its children, except for those that the reader moved."""
     array = _Array.from_address(address)
     below = array.children[: array.n_children]
     if array.dictionary:
@@ -258,7 +257,7 @@ def _release_array_at(address: int) -> None:
 
 
 def _answering(fill: Callable[[_StreamState, int], None]) -> Callable[[int, int], int]:
-    """Return a function of a stream: 0, or the number of an error whose text `get_last_error` returns."""
+    """Return a stream callback: its result is 0, or an errno whose text `get_last_error` returns."""
 
     def answer(stream: int, out: int) -> int:
         state = _kept[_Stream.from_address(stream).private_data]
@@ -308,7 +307,7 @@ def _capsule(structure: _Schema | _Stream, name: bytes) -> object:
 
 
 def _destroy(capsule: int) -> None:
-    """Release what is in a capsule unless its reader took it, which leaves `release` null."""
+    """Release the content of a capsule unless its reader took it, which leaves `release` null."""
     structure = _in_capsules.pop(capsule)
     if structure.release:
         _RELEASE(structure.release)(ctypes.addressof(structure))
@@ -327,11 +326,11 @@ _functions = (
     _RELEASE(_release_array_at),
     _RELEASE(_destroy),
 )
-"""What C calls; kept for good."""
+"""The callbacks that C calls; never freed."""
 *_STREAM_FUNCTIONS, _RELEASE_SCHEMA, _RELEASE_ARRAY, _DESTROY_CAPSULE = (
     ctypes.cast(function, ctypes.c_void_p).value or 0 for function in _functions
 )
-# Prototypes bound here leave `ctypes.pythonapi`, which other packages use, as it is.
+# Binding prototypes here leaves `ctypes.pythonapi`, which other packages share, unchanged.
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )

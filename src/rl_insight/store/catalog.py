@@ -1,7 +1,7 @@
-"""What a run file knows by number: processes, lanes, names, series; kept in memory while the file is open.
+"""The processes, lanes, names and series of a run file by number, in memory while the file is open.
 
-The one writer of a file looks everything up here, so the tables need no index and no lookup joins. New entries are
-written in the same transaction as the rows that refer to them. When a transaction fails, the catalog is loaded again.
+The only writer of a file looks everything up here, so the tables need no indexes and no lookup joins. New entries are
+written in the same transaction as the rows that refer to them. When a transaction fails, the catalog is reloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows
 from rl_insight.store.tables import TABLES
 
 _MAX_TAKEN_ROWS = 50_000
-"""Those that the ledger has are of no use. They are deleted when there are so many: reading them takes 50 ms."""
+"""Rows that the ledger covers are obsolete. They are deleted at this count, which takes 50 ms to read."""
 _LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
 _ROLES = {"rank": "worker", "replica": "rollout"}
 
@@ -40,7 +40,7 @@ class ProcessState:
 
 
 class Catalog:
-    """The numbers in use, and what has to be written about them with the next commit."""
+    """The numbers in use, and the changes to write with the next commit."""
 
     def __init__(self) -> None:
         self.inserts = TableInserts()
@@ -51,15 +51,15 @@ class Catalog:
         self.losses: dict[tuple[int, str, str], int] = {}
         self._new_processes: list[ProcessState] = []
         self._changed_processes: dict[int, ProcessState] = {}
-        """Those whose rows in `processes` and `ledger` are behind."""
+        """Processes whose rows in `processes` and `ledger` are stale."""
         self._taken: list[tuple[int, int, int, int]] = []
         """The batches of the transaction."""
         self._taken_rows = 0
         """How many rows `taken` has."""
         self._is_urgent = False
-        """True when more has changed than what `taken` tells."""
+        """True when more has changed than `taken` records."""
         self._is_settled = False
-        """True when the transaction brings all rows up to date."""
+        """True when the transaction updates all stale rows."""
         self._new_rows: dict[str, list[tuple[object, ...]]] = {}
         """By table."""
         self._changed_losses: dict[tuple[int, str, str], int] = {}
@@ -88,7 +88,7 @@ class Catalog:
         return catalog
 
     def process_of(self, batch: Batch, now_ns: int) -> ProcessState:
-        """Return the state of the process that made a batch, making one for a process seen for the first time."""
+        """Return the state of the process that sent a batch, creating it for a new process."""
         state = self.processes.get(batch.process.process_id)
         if state is None:
             process = batch.process
@@ -111,7 +111,7 @@ class Catalog:
             self._is_urgent = True
         told_names = batch.process.project, batch.process.experiment_name
         if any(told_names) and not (state.project or state.experiment_name):
-            # A scraped page has them with its first metric.
+            # Scraped targets report them with their first metric.
             state.project, state.experiment_name = told_names
             self._is_urgent = True
         if live:
@@ -125,7 +125,7 @@ class Catalog:
         self._new_rows.setdefault(table, []).append(row)
 
     def _note_liveness(self, state: ProcessState, was_seen_ns: int, before: Liveness, now_ns: int) -> None:
-        """Write down how a process changed; that it fell silent is known when it is heard of again."""
+        """Record how the liveness of a process changed; silence is recorded once the process reports again."""
         intake = state.intake
         if not was_seen_ns:
             self._add("process_states", (state.number, now_ns, "live"))
@@ -136,7 +136,7 @@ class Catalog:
             self._add("process_states", (state.number, now_ns, "ended"))
 
     def _note_loss(self, key: tuple[int, str, str], count: int) -> bool:
-        """Take note of a total; False if nothing was lost since the last one."""
+        """Record a total; False if nothing was lost since the last one."""
         known = self.losses.get(key)
         if known is not None and known >= count:
             return False
@@ -156,7 +156,7 @@ class Catalog:
         return found
 
     def _note_place(self, state: ProcessState, lane: str) -> None:
-        """Take the role and rank of a process that gave none from its first lane that tells: `rank_3`, `replica_0`."""
+        """Derive a missing role and rank from the first lane named like `rank_3` or `replica_0`."""
         told = None if state.role else _LANE_OF_RANK.fullmatch(lane)
         if told is None:
             return
@@ -188,14 +188,14 @@ class Catalog:
 
     @property
     def is_behind(self) -> bool:
-        """True while rows in `processes` and `ledger` are behind what `taken` tells."""
+        """True while rows in `processes` and `ledger` are older than those in `taken`."""
         return bool(self._changed_processes)
 
     def save(self, connection: duckdb.DuckDBPyConnection, *, settle: bool = True) -> None:
         """Write what is new or changed, inside the caller's transaction.
 
-        Without `settle`, which batches were taken is added to `taken` only: updating rows costs as much as all the
-        rest of a small commit.
+        Without `settle`, new batches are only recorded in `taken`: updating rows costs as much as the rest of a small
+        commit.
         """
         new: dict[str, list[tuple[object, ...]]] = self._new_rows
         if self._new_processes:
@@ -218,7 +218,7 @@ class Catalog:
             self._taken_rows += len(self._taken)
 
     def saved(self) -> None:
-        """Forget what was pending: the transaction is through."""
+        """Clear the pending changes after the commit."""
         if self._is_settled:
             self._changed_processes.clear()
         self._is_settled = self._is_urgent = False
@@ -284,22 +284,11 @@ def _intake_row(intake: Intake) -> tuple[object, ...]:
 
 def _process_row(state: ProcessState) -> tuple[object, ...]:
     process = state.intake.process
-    return (
-        state.number,
-        process.process_id,
-        process.run_id,
-        process.host,
-        process.pid,
-        state.project,
-        state.experiment_name,
-        state.role,
-        state.rank,
-        msgspec.json.encode(process.labels).decode(),
-        process.started_ns,
-        process.heartbeat_s,
-        state.intake.first_seen_ns,
-        *_intake_row(state.intake),
-    )
+    names = state.project, state.experiment_name, state.role, state.rank
+    labels = msgspec.json.encode(process.labels).decode()
+    seen = process.started_ns, process.heartbeat_s, state.intake.first_seen_ns
+    who = process.process_id, process.run_id, process.host, process.pid
+    return (state.number, *who, *names, labels, *seen, *_intake_row(state.intake))
 
 
 _CLOCK = ("clock_offset_ns", "delay_ns", "delay_hits")
@@ -309,7 +298,7 @@ _CHANGE_TYPES = TABLES["ledger"] | {name: TABLES["processes"][name] for name in 
 
 
 def _update(table: str, columns: Sequence[str], keys: Sequence[str] = ("process",)) -> str:
-    """Return the statement that takes columns over from `arriving`."""
+    """Return the statement that copies columns from `arriving`."""
     values = ", ".join(f"{name} = arriving.{name}" for name in columns)
     where = " AND ".join(f"{table}.{name} = arriving.{name}" for name in keys)
     return f"UPDATE {table} SET {values} FROM arriving WHERE {where}"  # noqa: S608  (names from this module)

@@ -1,4 +1,4 @@
-"""What can go wrong in the store, each with its own type."""
+"""The errors of the store."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class StoreError(InsightError):
 
 
 class StoreCorruptError(StoreError):
-    """A file is damaged, cut short, or no run file at all; the caller can set it aside and continue."""
+    """A file is damaged, truncated, or not a run file; the caller can move it aside and continue."""
 
 
 class StorePageError(StoreError):
-    """Pages of an open file are damaged; what does not need them can still be read."""
+    """Pages of an open file are damaged; everything else can still be read."""
 
 
 class StoreBusyError(StoreError):
@@ -22,7 +22,7 @@ class StoreBusyError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """There is no room on the disk; nothing was written, and it works again when there is room."""
+    """The disk is full; nothing was written, and writing resumes when there is space."""
 
 
 class StoreVersionError(StoreError):
@@ -30,7 +30,7 @@ class StoreVersionError(StoreError):
 
 
 class StoreOverloadedError(StoreError):
-    """More is waiting to be written than the bound allows; try again after `retry_after_s`."""
+    """The write queue is full; retry after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class StoreOverloadedError(StoreError):
 
 
 class RunNotFoundError(StoreError, KeyError):
-    """There is no run of that name."""
+    """There is no run with that name."""
 
     def __str__(self) -> str:
         # KeyError would show the message in quotes.
@@ -46,7 +46,7 @@ class RunNotFoundError(StoreError, KeyError):
 
 
 class RunExistsError(StoreError):
-    """A run of that name is here already."""
+    """A run with that name already exists."""
 
 
 class NoRunError(StoreError):
@@ -54,12 +54,12 @@ class NoRunError(StoreError):
 
 
 class QueryError(InsightError, ValueError):
-    """A question that cannot be answered as asked; the message says what is wrong with it."""
+    """A query is invalid; the message says why."""
 
 
 class NotFoundError(QueryError):
-    """The run has nothing of that id."""
+    """The run has no such id."""
 
 
 class QueryTimeoutError(QueryError):
-    """The query took longer than it was allowed to."""
+    """The query exceeded its time limit."""

@@ -1,4 +1,4 @@
-"""DuckDB's errors about a run file as the store's own: full, busy, damaged, or none of these."""
+"""DuckDB's errors about a run file, translated into the store's errors."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SPARE_DESCRIPTORS = 8
 _FILE_HEADER_BYTES = 3 * 4096
 _TOO_MANY_FILES = (
     "cannot open {path}: this process has too many files and connections open. "
-    "Raise its limit of open files (ulimit -n), or close connections."
+    "Raise the limit of open files (ulimit -n), or close connections."
 )
 _DAMAGED_PAGE = "Corrupt database file: computed checksum"
 _DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
 
 
 def check_exists(path: Path) -> None:
-    """Refuse a path without a file: DuckDB would make an empty one.
+    """Refuse a missing file: DuckDB would create an empty one.
 
     Raises:
         RunNotFoundError: there is no such file.
@@ -39,14 +39,14 @@ def check_exists(path: Path) -> None:
 
 
 def check_whole(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Refuse an open file that is shorter than it says.
+    """Refuse an open file that is shorter than its header says.
 
     Raises:
-        StoreCorruptError: it was cut short.
+        StoreCorruptError: it was truncated.
     """
     ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
     if path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
-        raise StoreCorruptError(f"cannot open {path}: the file was cut short, as by a copy that did not end.")
+        raise StoreCorruptError(f"cannot open {path}: the file is truncated, for example by an incomplete copy.")
 
 
 def check_descriptors(path: Path) -> None:
@@ -68,7 +68,7 @@ def check_descriptors(path: Path) -> None:
 
 @contextmanager
 def translated(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn DuckDB's errors about the file into the store's own."""
+    """Translate DuckDB's errors about the file into the store's errors."""
     try:
         yield
     except duckdb.Error as error:
@@ -76,17 +76,17 @@ def translated(path: Path, *, opening: bool = False) -> Iterator[None]:
 
 
 def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exception:
-    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are.
+    """Return the store's error for one of DuckDB's; errors that are not about the file are unchanged.
 
-    A file that cannot even be opened, for no reason outside of it, counts as damaged.
+    A file that cannot be opened for any other reason counts as damaged.
     """
     text = str(error)
     if "No space left" in text or "File too large" in text or "Disk quota" in text:
-        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing resumes by itself.")
+        return StoreFullError(f"cannot write to {path}: the disk is full. Free some space; writing resumes then.")
     if "lock on file" in text:
-        return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
+        return StoreBusyError(f"cannot open {path}: another process has it open. Stop that process first.")
     if "different configuration" in text:
-        return StoreBusyError(f"cannot open {path}: this process has it open for reading. Close that first.")
+        return StoreBusyError(f"cannot open {path}: this process has it open for reading. Close it first.")
     if "Too many open files" in text:
         return StoreBusyError(_TOO_MANY_FILES.format(path=path))
     if "Permission denied" in text or "Read-only file system" in text:
@@ -95,12 +95,12 @@ def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exce
         return StoreError(f"cannot use {path}: the memory limit is too low ({text.splitlines()[0]}).")
     if not opening and _DAMAGED_PAGE in text:
         return StorePageError(
-            f"cannot read {path}: pages that this needs are damaged ({text.splitlines()[0]}). Other views of the run "
-            "still work; restore the file from a copy, and check the disk."
+            f"cannot read {path}: some pages are damaged ({text.splitlines()[0]}). Other views of the run "
+            "still work. Restore the file from a copy, and check the disk."
         )
     about_file = isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException))
     if opening or (about_file and any(sign in text for sign in _DAMAGED)):
-        return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")
+        return StoreCorruptError(f"cannot read {path}: the file is damaged or not a run file ({text.splitlines()[0]}).")
     if about_file:
         return StoreError(f"cannot use {path}: {text.splitlines()[0]}")
     return error

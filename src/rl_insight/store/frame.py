@@ -1,7 +1,7 @@
 """Frames: columns of NumPy arrays on their way into a table of the store.
 
-A column is numbers, texts or lists. Texts are positions among the strings of their batches, and stay so until DuckDB
-reads them. Nothing is converted row by row.
+A column is numbers, texts or lists. Texts stay positions in the string tables of their batches until DuckDB reads them.
+Nothing is converted row by row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBERS = {np.dtype(kind): ArrowType(np.dtype(kind).name) for kind in _KINDS}
 
 
 class Texts:
-    """Texts for columns of positions. Position 0 means that a text is absent."""
+    """The string table of columns of positions. Position 0 means that a text is absent."""
 
     def __init__(self, strings: list[str]) -> None:
         self.strings = strings
@@ -56,7 +56,7 @@ class NumberColumn:
 
     values: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
-    """Where there is none."""
+    """Where a value is missing."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -124,7 +124,7 @@ class ListColumn:
     """Lists of numbers, or of structs if the items are a frame."""
 
     offsets: NDArray[np.int64]
-    """Where each list begins in the items; and where the last one ends."""
+    """The start of each list in the items, and the end of the last one."""
     items: NumberColumn | Frame
 
     @classmethod
@@ -170,7 +170,7 @@ class Frame:
         return ArrowType("struct", tuple((name, column.type) for name, column in self.columns.items()))
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return the numbers of a column, without asking which of them are missing."""
+        """Return the numbers of a column, missing ones included."""
         column = self.columns[name]
         if not isinstance(column, NumberColumn):
             raise TypeError(f"{name} is not a column of numbers.")
@@ -194,11 +194,11 @@ class Frame:
 
 
 class FrameStream:
-    """Frames with the same columns, one after the other, for DuckDB and everything else that reads Arrow streams."""
+    """Frames with the same columns as an Arrow stream."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self.frames = frames
-        """Others of the same type can take their place between two readings."""
+        """Can be replaced by frames of the same type between two reads."""
         self.type = frames[0].type
 
     def __arrow_c_schema__(self) -> object:
@@ -206,7 +206,7 @@ class FrameStream:
         return schema_capsule(self.type)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return a capsule, see Arrow's PyCapsule interface; the schema is always ours, which the interface allows."""
+        """Return a capsule, see Arrow's PyCapsule interface, which allows ignoring the requested schema."""
         return stream_capsule(self.type, (frame.content() for frame in self.frames))
 
 
@@ -229,7 +229,7 @@ def column_of(values: Sequence[Any], kind: type[Any]) -> Column:
 
 
 def repeated(value: Any, kind: type[Any], count: int) -> Column:
-    """Return a column that holds one value; None is null."""
+    """Return a column with the same value in each row; None is null."""
     if kind is str:
         return TextColumn(np.full(count, 0 if value is None else 1, np.uint32), Texts([value or ""]))
     if value is None:

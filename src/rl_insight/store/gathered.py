@@ -1,8 +1,8 @@
-"""Batches of many processes put together, column by column, before anything is converted or written.
+"""Batches of many processes, joined column by column before they are converted and written.
 
-A process that records little sends a few rows at a time, and converting and inserting cost by the table more than by
-the row. So the small batches of a commit become one set of columns: raw bytes are joined, texts are kept once, and
-positions are moved to where the texts are now. What a batch costs then follows from its rows.
+A process that records little sends a few rows at a time, and the cost of converting and inserting is mostly per table,
+not per row. So the small batches of a commit are joined into one set of columns: raw bytes are concatenated, texts are
+deduplicated, and positions are remapped.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _DTYPES = {"I": "<u4", "i": "<i4", "q": "<i8", "Q": "<u8", "d": "<f8"}
 _UNKNOWN_DEPTH = 1
 """A span whose parent has not been seen: most likely the parent is still running on the same lane."""
 _LARGE_ROWS = 1024
-"""Half of what DuckDB takes at a time. Batches of so many rows stay apart: joining them would only copy them."""
+"""Half of a DuckDB vector. Batches of this many rows are not joined: that would only copy them."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number that spreads the numbers of processes over 64 bits."""
+"""An odd number that spreads process numbers over 64 bits."""
 
 Numbers = NDArray[Any]
 Part = tuple[Batch, ProcessState]
 
 
 class StoredRows(NamedTuple):
-    """Rows in the columns of a table of the store; texts are still positions among the gathered texts."""
+    """Rows in the columns of a store table; texts are still positions in the joined string table."""
 
     table: type[Table]
     columns: dict[str, Numbers]
     owners: Numbers
-    """For each row, the place of its batch among the gathered ones."""
+    """For each row, the index of its batch."""
 
     def __len__(self) -> int:
         return len(self.owners)
 
     def select(self, chosen: Numbers) -> StoredRows:
-        """Return some of the rows, by a mask or by their places."""
+        """Return some of the rows, by mask or index."""
         columns = {name: values[chosen] for name, values in self.columns.items()}
         return StoredRows(self.table, columns, self.owners[chosen])
 
 
 class Gathered:
-    """The batches that are converted together, in the order in which they came."""
+    """The batches that are converted together, in order of arrival."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.batches = [batch for batch, _ in parts]
@@ -73,7 +73,7 @@ class Gathered:
         known: dict[str, int] = {}
         positions, first = array("I"), []
         begins: dict[int, int] = {}
-        """Of each list: the batches of a bundle share one."""
+        """By list: the batches of a bundle share one."""
         for batch in self.batches:
             begin = begins.setdefault(id(batch.strings), len(positions))
             first.append(begin)
@@ -147,7 +147,7 @@ class Gathered:
         states = self.states
         if len(states) == 1:
             return _looked_up(positions, lambda position: catalog.lane_id(states[0], self._text(position)))
-        # A lane belongs to its process: what is looked up is the pair of both.
+        # A lane belongs to its process, so pairs of both are looked up.
         width = len(self.strings) + 1
         keys, places = np.unique(owners * width + positions, return_inverse=True)
         pairs = (divmod(key, width) for key in keys.tolist())
@@ -174,7 +174,7 @@ class Gathered:
         return found
 
     def _depths(self, rows: StoredRows) -> Numbers:
-        """Return how many ancestors each span has on its lane, as far as they are here or known to be open."""
+        """Return how many ancestors each span has on its lane, counting those that are here or known to be open."""
         span_ids, parents, lanes = (rows.columns[name] for name in ("span_id", "parent_id", "lane_id"))
         depths = np.zeros(len(span_ids), np.int16)
         children = np.flatnonzero(parents)
@@ -182,7 +182,8 @@ class Gathered:
             return depths
         keys, wanted = span_ids, parents[children]
         if len(self.states) > 1:
-            # Ids are unique within a process only. Keys of two processes may meet once in 2**64: it is checked below.
+            # Ids are unique within a process only. Keys of two processes may collide once in 2**64, which is checked
+            # below.
             mixed = np.array([state.number + 1 for state in self.states], np.uint64) * _MIX
             of_rows = mixed[rows.owners]
             keys, wanted = span_ids ^ of_rows, wanted ^ of_rows[children]
@@ -192,7 +193,7 @@ class Gathered:
             open_spans = self.states[rows.owners[row]].open_spans
             lane, depth = open_spans.get(int(parents[row]), (int(lanes[row]), _UNKNOWN_DEPTH - 1))
             depths[row] = depth + 1 if lane == lanes[row] else 0
-        # Each round settles one level more; nesting is shallow, and a ring of parents ends at the limit.
+        # Each round settles one more level; nesting is shallow, and a cycle of parents stops at the limit.
         children, parent_rows = children[here], parent_rows[here]
         same_lane = lanes[children] == lanes[parent_rows]
         children, parent_rows = children[same_lane], parent_rows[same_lane]
@@ -205,7 +206,7 @@ class Gathered:
 
 
 def gather(parts: Sequence[Part]) -> list[Gathered]:
-    """Put the small batches of a commit together; large ones, and sessions from files, stay apart."""
+    """Join the small batches of a commit; large ones and sessions from files stay separate."""
     small: list[Part] = []
     large: list[Part] = []
     batches = [batch for batch, _ in parts]
@@ -217,7 +218,7 @@ def gather(parts: Sequence[Part]) -> list[Gathered]:
 
 
 def _looked_up(positions: Numbers, number: Callable[[int], int]) -> Numbers:
-    """Return the numbers that a function gives for positions; it is asked once for each that occurs."""
+    """Map positions to numbers; the function is called once per distinct position."""
     counts = np.bincount(positions)
     lookup = np.zeros(len(counts), np.int32)
     for position in np.flatnonzero(counts).tolist():
@@ -227,11 +228,11 @@ def _looked_up(positions: Numbers, number: Callable[[int], int]) -> Numbers:
 
 
 def _places(keys: Numbers, wanted: Numbers) -> Numbers:
-    """Return where some keys are among others; any place for one that is not there."""
+    """Return the index of each wanted key; any index for a key that is missing."""
     last = len(keys) - 1
     places: Numbers
     if int(keys[-1]) - int(keys[0]) == last and np.all(keys[1:] > keys[:-1]):
-        # One after the other, as imported ones are: the place is the distance. What is before the first is far behind.
+        # Consecutive, as in imports: the index is the distance. Keys before the first wrap around to large numbers.
         places = np.minimum(wanted - keys[0], np.uint64(last)).astype(np.intp)
     elif np.all(keys[1:] >= keys[:-1]):
         places = np.minimum(np.searchsorted(keys, wanted), last)

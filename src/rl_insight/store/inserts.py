@@ -1,4 +1,4 @@
-"""How frames get into the tables of a run file."""
+"""Inserting frames into the tables of a run file."""
 
 from __future__ import annotations
 

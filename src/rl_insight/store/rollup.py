@@ -1,7 +1,7 @@
-"""Sums of spans by time and by step, so that a wide view does not read every span.
+"""Sums of spans by time and step, so that a wide view does not read every span.
 
-Rows of `span_data` are never deleted, so `rowid` counts them. `rolled_up_rows` in `meta` says how many are summed up;
-the rest, at most `ROLLUP_ROWS` and one commit, are read one by one. Both change in the same transaction.
+Rows of `span_data` are never deleted, so `rowid` counts them. `rolled_up_rows` in `meta` is how many are rolled up; the
+rest, at most `ROLLUP_ROWS` plus one commit, are read individually. Both change in the same transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import duckdb
 
 from rl_insight.store.tables import ROLLUP_ROWS, ROLLUPS, STEP_SPANS
 
-# A bucket holds the finer buckets that lie in it, and the spans that were too long for those.
+# A bucket includes its finer buckets, and the spans that were too long for those.
 _SUM_UP = """
     INSERT INTO {table}
     SELECT
@@ -29,7 +29,7 @@ _SPANS = """
     WHERE rowid >= {first} AND rowid < {last} AND duration_ns >= {shortest} AND duration_ns < {width}
 """
 _COUNT = "SELECT count(*) FROM {table}"
-# Rows that the transaction has just written have row ids too, greater than all others.
+# Rows that this transaction has just written have row ids too, larger than all others.
 _FINER = "UNION ALL SELECT * FROM {finer} WHERE rowid >= {known}"
 
 
@@ -40,7 +40,7 @@ def rolled_up_rows(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int:
-    """Sum up whole portions of the rows `first` to `last` in the caller's transaction; returns the new end."""
+    """Roll up full portions of the rows `first` to `last` in the caller's transaction; returns the new end."""
     end = first + (last - first) // ROLLUP_ROWS * ROLLUP_ROWS
     if end == first:
         return first

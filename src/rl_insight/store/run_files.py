@@ -1,4 +1,4 @@
-"""The files of runs: their names, their sizes, and what they say about their run."""
+"""The files of runs: names, sizes, and the information that the list of runs shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 SUFFIX = ".duckdb"
 SCRAPED_RUN = "targets"
-"""Where earlier versions stored the metrics of targets that belong to no training; it is never the latest run."""
+"""Where earlier versions stored metrics of targets without a run; it is never the latest run."""
 
 RunState = Literal["running", "stalled", "silent", "ended"]
 
@@ -43,26 +43,26 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     experiment_name: str = ""
     processes: int = 0
     started_ns: int | None = None
-    """The first moment anything was recorded at, by the aligned clocks of the run; None before that."""
+    """The earliest recorded time, by the aligned clocks of the run; None if nothing was recorded."""
     ended_ns: int | None = None
-    """The latest such moment."""
+    """The latest recorded time."""
     first_seen_ns: int | None = None
     last_seen_ns: int | None = None
-    """By the server's clock; it is later for a run that was imported."""
+    """By the server's clock; for an imported run, the time of the import."""
     last_step: int | None = None
     state: RunState = "ended"
-    """`running`; `stalled` when its processes report but nothing finishes, as diagnosis found; `silent` when they
-    stopped reporting without an end; `ended` when all of them ended."""
+    """`running`; `stalled` when its processes report but diagnosis found no progress; `silent` when they stopped
+    reporting without ending; `ended` when all of them ended."""
     reward: float | None = None
     """The latest mean reward."""
     tags: list[str] = []
     notes: str = ""
     problem: str = ""
-    """Why the file cannot be read, for one that another process has open or that a newer version wrote."""
+    """Why the file cannot be read: another process has it open, or a newer version wrote it."""
 
 
 def file_name(run_id: str) -> str:
-    """Return the file name for a run id: itself where it is harmless, else a readable part and a digest.
+    """Return the file name of a run id: the id itself if it is safe, otherwise a readable part and a digest.
 
     >>> file_name("grpo-7b"), file_name("../../etc/passwd")
     ('grpo-7b.duckdb', 'etc-passwd~3754d6cb3a38e118.duckdb')
@@ -71,7 +71,7 @@ def file_name(run_id: str) -> str:
         return run_id + SUFFIX
     readable = re.sub(r"[^A-Za-z0-9]+", "-", run_id, flags=re.ASCII).strip("-")[:40] or "run"
     digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    # No harmless run id contains "~", so the two kinds of names never meet.
+    # No safe run id contains "~", so the two kinds of names never collide.
     return f"{readable}~{digest}{SUFFIX}"
 
 
@@ -81,7 +81,7 @@ def wal_of(path: Path) -> Path:
 
 
 def measure(path: Path) -> tuple[int, float]:
-    """Return the size and time of a run file together with its log."""
+    """Return the size and modification time of a run file, including its log."""
     found = path.stat()
     size, modified = found.st_size, found.st_mtime
     with suppress(FileNotFoundError):
@@ -91,10 +91,10 @@ def measure(path: Path) -> tuple[int, float]:
 
 
 def make_directory(path: Path) -> None:
-    """Make the directory of runs.
+    """Create the directory of runs.
 
     Raises:
-        StoreError: that is not possible.
+        StoreError: it cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def make_directory(path: Path) -> None:
 
 
 def move_aside(path: Path, reason: str) -> Path | None:
-    """Give a damaged file another name; returns its new place, or None if it was not there."""
+    """Rename a damaged file; returns its new path, or None if it does not exist."""
     if not path.exists():
         return None
     stamp = time.strftime("%Y%m%dT%H%M%S")
@@ -115,12 +115,12 @@ def move_aside(path: Path, reason: str) -> Path | None:
     path.rename(target)
     with suppress(FileNotFoundError):
         wal_of(path).rename(wal_of(target))
-    logger.error("set the run file %s aside as %s: %s", path, target.name, reason)
+    logger.error("moved the run file %s aside as %s: %s", path, target.name, reason)
     return target
 
 
 _INFO = "SELECT count(*), min(first_seen_ns), max(last_seen_ns) FROM processes"
-# Engines and exporters outlive the training: a scrape target counts only where a run has nothing else.
+# Engines and exporters outlive the training: scrape targets count only if a run has no other processes.
 _UNENDED = """
     WITH members AS (SELECT *, starts_with(process_id, $target) AS is_target FROM processes)
     SELECT max(last_seen_ns), heartbeat_s FROM members
@@ -129,15 +129,15 @@ _UNENDED = """
 
 
 class KnownRun(msgspec.Struct, frozen=True):
-    """What a file says about its run; the state follows from the clock."""
+    """The information in a run file; the run's state also depends on the time."""
 
     info: RunInfo
     silent_from_ns: int | None
-    """From when on a run of which nothing is heard is silent; None for one whose processes have all ended."""
+    """When the run becomes silent if nothing more arrives; None if all its processes have ended."""
     is_stalled: bool = False
 
     def at(self, now_ns: int) -> RunInfo:
-        """Return the run as it is at a time of the server's clock."""
+        """Return the run as of a time of the server's clock."""
         if self.silent_from_ns is None:
             return self.info
         if now_ns > self.silent_from_ns:
@@ -146,11 +146,11 @@ class KnownRun(msgspec.Struct, frozen=True):
 
 
 def read_info(store: RunFile, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
-    """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to.
+    """Return `shown` completed from the file; `run_id` is for a file that no process has written to.
 
-    With what it said `earlier`, its records are not gone through again: times, steps and reward are as they were then.
+    With `earlier`, times, steps and reward are taken from there instead of reading all records again.
     """
-    from rl_insight.store.queries.findings import is_stalled  # queries know stores, which know their files
+    from rl_insight.store.queries.findings import is_stalled  # queries import the store, which imports this module
     from rl_insight.store.queries.run_notes import read_notes
 
     with store.reader() as cursor:
@@ -191,9 +191,9 @@ def _recorded(cursor: duckdb.DuckDBPyConnection, shown: RunInfo, run_id: str | N
 
 
 def by_beginning(runs: Iterable[RunInfo]) -> list[RunInfo]:
-    """Return runs, the one that began last first: which one that is does not change while several are written.
+    """Return runs, latest start first: that order does not change while several are being written.
 
-    Runs that cannot be read come last, after the one of scraped metrics.
+    Unreadable runs come last, after the run of scraped metrics.
     """
     return sorted(
         runs,

@@ -1,4 +1,4 @@
-"""What the files of a directory say about their runs, kept beside them: opening a file to ask takes 60 ms."""
+"""A cache of what the list of runs shows, stored next to the run files: opening a file takes 60 ms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = ".index.json"
 
 class _Entry(msgspec.Struct, array_like=True):
     stamp: tuple[int, int]
-    """The size and time of the file; others mean that it was written."""
+    """The size and modification time of the file; any change invalidates the entry."""
     run: KnownRun
 
 
@@ -27,22 +27,22 @@ class _Kept(msgspec.Struct):
 
 
 class RunIndex:
-    """Run files by name, as of their last reading; not safe to use from several threads at once.
+    """Run files by name, as last read; not thread-safe.
 
-    Several processes may keep one for the same directory: the last to save wins, and what is missing is read again.
+    Several processes may share a directory: the last save wins, and missing entries are read again.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE
         self._entries = _load(self._path)
         self._expires_s: dict[str, float] = {}
-        """Until when what is known of a file is good enough although the file was written, by the monotonic clock."""
+        """Until when an entry is fresh enough although the file has changed, by the monotonic clock."""
         self._is_saved = True
 
     def look(self, path: Path) -> tuple[RunInfo | None, KnownRun | None]:
-        """Return what can be said of a file without opening it, and what is known if it was not written since.
+        """Return what is known without opening a file, and its entry if the file has not changed since.
 
-        Nothing can be said of a file that is not there.
+        Both are None for a file that does not exist.
         """
         try:
             size, modified = measure(path)
@@ -54,17 +54,17 @@ class RunIndex:
         return shown, entry.run if entry is not None and entry.stamp == _stamp(shown) else None
 
     def recent(self, name: str) -> KnownRun | None:
-        """Return what a file said if it was asked so lately that it need not be asked again for what it holds."""
+        """Return the entry of a file if it is fresh enough, even if the file has changed."""
         return self._entries[name].run if time.monotonic() < self._expires_s.get(name, 0.0) else None
 
     def put(self, shown: RunInfo, run: KnownRun, *, recent_s: float = 0.0, is_open: bool = False) -> None:
-        """Note what a file says.
+        """Store an entry.
 
         Args:
-            shown: the file as it was when the reading began.
-            run: what it says.
-            recent_s: how long this is good enough, also when the file is written meanwhile.
-            is_open: whether this process writes to the file: then it is not worth saving, it changes every second.
+            shown: the file as of the start of the read.
+            run: what was read.
+            recent_s: how long the entry is fresh enough even if the file changes.
+            is_open: whether this process is writing to the file, which makes the entry not worth saving.
         """
         self._entries[shown.file] = _Entry(_stamp(shown), run)
         self._expires_s[shown.file] = time.monotonic() + recent_s
@@ -76,7 +76,7 @@ class RunIndex:
         self._expires_s.pop(name, None)
 
     def save(self, names: set[str]) -> None:
-        """Write down what is known of these files, if that is new; without a right to write it stays in memory."""
+        """Save the entries of these files if they changed; without write permission they stay in memory."""
         if self._is_saved:
             return
         self._is_saved = True

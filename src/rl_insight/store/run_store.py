@@ -37,8 +37,8 @@ _DATA_TABLES = {
 _WIDE_TABLES = frozenset({"event_data", "log_data"})
 _MERGED_FILE_BYTES = 16 * 1024 * 1024
 _MERGED_ROW_BYTES = 512
-"""A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
-these sizes it does so only while the rows of a run take less than the second on disk."""
+"""A checkpoint merges neighboring row groups up to 122,880 rows, which takes 10 s per GB of text. Above the first of
+these sizes it does so only while rows take less than the second on disk."""
 
 _COUNT_ROWS = """
     SELECT (SELECT count(*) FROM span_data),
@@ -56,15 +56,15 @@ class RunStore(RunFile):
 
     Args:
         path: the file.
-        create: make the file when it is not there; by default that is an error, so that a mistyped path makes nothing.
-        memory_limit: how much DuckDB may keep in memory for this file.
+        create: create a missing file; by default that is an error, so that a mistyped path creates nothing.
+        memory_limit: DuckDB's memory limit for this file.
         threads: how many threads one query may use.
-        checkpoint_bytes: how much the write-ahead log may hold; a checkpoint pauses commits in proportion to it.
-        min_free_bytes: commits are refused with `StoreFullError` when the disk has less room than this.
+        checkpoint_bytes: the size limit of the write-ahead log; a checkpoint pauses commits in proportion to it.
+        min_free_bytes: commits are refused with `StoreFullError` when the disk has less free space than this.
 
     Raises:
         RunNotFoundError: there is no such file, and `create` is false.
-        StoreCorruptError: the file is damaged, cut short, or not a run file.
+        StoreCorruptError: the file is damaged, truncated, or not a run file.
         StoreBusyError: another process has it open.
         StoreVersionError: it was written by a newer version.
     """
@@ -81,7 +81,7 @@ class RunStore(RunFile):
     ) -> None:
         self.path = Path(path)
         self.broken = False
-        """True when DuckDB has given the file up until it is opened again (after a full disk, for example)."""
+        """True when DuckDB refuses the file until it is reopened, for example after the disk was full."""
         self._min_free_bytes = min_free_bytes
         self._write_lock = threading.Lock()
         self._closed = False
@@ -110,17 +110,17 @@ class RunStore(RunFile):
         live: bool = True,
         settle: bool = True,
     ) -> list[bool]:
-        """Write batches in one transaction; when it returns they survive the death of this process.
+        """Write batches in one transaction; once it returns, they survive a crash of this process.
 
         Args:
-            batches: in any order, of any processes; `intake.Admission` has checked them.
-            received_ns: when each arrived; now, if it is not given.
-            live: False for imports: their time of arrival says nothing about the clocks of their processes.
-            settle: False leaves it to a later commit to show readers which batches were taken and when each process
-                was last heard. They survive in any case.
+            batches: in any order, from any processes, already checked by `intake.Admission`.
+            received_ns: when each arrived; default now.
+            live: False for imports, whose time of arrival says nothing about the clocks of their processes.
+            settle: False defers updating the ledger and the last-seen times that readers see to a later commit. The
+            batches are durable either way.
 
         Returns:
-            For each batch, whether it was new; False for one that was committed before.
+            For each batch, whether it was new; False for a duplicate.
 
         Raises:
             StoreError: nothing was written.
@@ -129,7 +129,7 @@ class RunStore(RunFile):
         arrivals = [now] * len(batches) if received_ns is None else received_ns
         with self.writing() as connection:
             if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
-                # Before this commit's own rows: they get their row ids only when it is through.
+                # Before this commit's rows, which get their row ids only when it completes.
                 self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
             new = self._write(connection, batches, arrivals, live=live)
             self._catalog.save(connection, settle=settle)
@@ -137,16 +137,16 @@ class RunStore(RunFile):
 
     @property
     def is_settled(self) -> bool:
-        """True when readers see everything that was taken; only for the thread that commits."""
+        """True when readers see all batches; call it only on the committing thread."""
         return not self._catalog.is_behind
 
     def intake(self, process_id: str) -> Intake:
-        """Return what has been taken from a process; only for the thread that commits."""
+        """Return the intake of a process; call it only on the committing thread."""
         return self._catalog.processes[process_id].intake
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Hold the write lock and a transaction; whatever fails inside leaves no trace, here or in the file."""
+        """Hold the write lock and a transaction; an error inside rolls back both the file and the catalog."""
         with self._write_lock:
             self._check_usable()
             connection = self._connection
@@ -162,7 +162,7 @@ class RunStore(RunFile):
             self._catalog.saved()
 
     def _limit_merging(self) -> None:
-        """Keep checkpoints short: long texts stay in the row groups in which they were first written."""
+        """Keep checkpoints short: long texts stay in the row groups they were first written to."""
         size = self.path.stat().st_size
         merges = size <= _MERGED_FILE_BYTES or size <= _MERGED_ROW_BYTES * self._wide_rows
         if merges != self._merges:
@@ -173,11 +173,11 @@ class RunStore(RunFile):
         if self._closed:
             raise StoreError(f"{self.path} is closed.")
         if self.broken:
-            raise StoreError(f"{self.path} failed before: open it again.")
+            raise StoreError(f"{self.path} failed before: reopen it.")
         if shutil.disk_usage(self.path.parent).free < self._min_free_bytes:
             raise StoreFullError(
                 f"cannot write to {self.path}: less than {self._min_free_bytes >> 20} MiB are free on the disk. "
-                "Make room; writing resumes by itself."
+                "Free some space; writing resumes automatically."
             )
 
     def _undo(self, error: BaseException) -> None:
@@ -187,7 +187,7 @@ class RunStore(RunFile):
             self._load()
         except duckdb.Error:
             self.broken = True
-            logger.warning("the run file %s has to be opened again: %s", self.path, error)
+            logger.warning("the run file %s has to be reopened: %s", self.path, error)
 
     def _write(
         self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], arrivals: Sequence[int], *, live: bool
@@ -228,7 +228,7 @@ class RunStore(RunFile):
             self._catalog.inserts.insert(connection, stored, parts)
 
     def memory_bytes(self) -> int:
-        """Return how much memory DuckDB holds for this file, 0 once it is closed; takes about a millisecond."""
+        """Return DuckDB's memory use for this file, 0 once it is closed; takes about a millisecond."""
         try:
             with self.reader() as cursor:
                 ((held,),) = cursor.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()
@@ -237,18 +237,18 @@ class RunStore(RunFile):
         return int(held or 0)
 
     def snapshot(self, target: Path) -> None:
-        """Copy the file and its log as of one commit; other commits wait for the copying only.
+        """Copy the file and its log as of one commit; other commits wait only while it copies.
 
         Opening the copy replays the log.
 
         Raises:
-            StoreFullError: there is no room for the copy.
+            StoreFullError: there is not enough disk space for the copy.
         """
         with self._write_lock:
             self._check_usable()
             size, _ = measure(self.path)
             if shutil.disk_usage(target.parent).free - size < self._min_free_bytes:
-                raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no room for {size >> 20} MiB.")
+                raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no space for {size >> 20} MiB.")
             shutil.copyfile(self.path, target)
             with suppress(FileNotFoundError):
                 shutil.copyfile(wal_of(self.path), wal_of(target))
@@ -256,11 +256,11 @@ class RunStore(RunFile):
     def copy_to(self, target: Path) -> None:
         """Write a consistent copy of the file while the run continues."""
         self.snapshot(target)
-        # Opening the copy replays its log, closing folds the log into the file.
+        # Opening the copy replays its log, closing merges the log into the file.
         RunStore(target, min_free_bytes=0).close()
 
     def close(self) -> None:
-        """Fold the log into the file and close it; idempotent."""
+        """Merge the log into the file and close it; idempotent."""
         with self._write_lock:
             if self._closed:
                 return
@@ -271,7 +271,7 @@ class RunStore(RunFile):
                 self._connection.close()
 
     def _settle(self) -> None:
-        """Show readers what was taken; what cannot be written now is read from `taken` by the next opening."""
+        """Update the ledger for readers; if that fails, the next open recovers it from `taken`."""
         if self._catalog.is_behind and not self.broken:
             self._connection.execute("BEGIN")
             self._catalog.save(self._connection)

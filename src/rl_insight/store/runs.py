@@ -1,4 +1,4 @@
-"""The directory of runs: one file per run, opened when needed, closed when idle, set aside when damaged."""
+"""The directory of runs: one file per run, opened on demand, closed when idle, moved aside when damaged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _NO_RUN = "there is no run {!r}. `rl-insight runs list` shows the runs."
 _FREE_POLL_S = 0.05
 _LARGE_BYTES = 32 * 1024 * 1024
 _CHEAP = 20.0
-"""How much longer than it took the reading of a large open file is good enough: it takes 5% of a core at most."""
+"""The information about a large open file is reused for this many times as long as reading it took: at most 5% of a
+core."""
 _MAX_RECENT_S = 10.0
 
 
@@ -64,12 +65,12 @@ class RunDirectory:
     ...     store.commit([batch])
 
     Args:
-        data_dir: made with the first run, if it is not there.
-        max_open: how many files stay open; the longest idle is closed first. One takes about 6 MiB and two threads.
-        max_open_bytes: how much memory the databases of open files may hold together, see `trim`.
+        data_dir: created with the first run.
+        max_open: how many files stay open; the longest idle is closed first. Each takes about 6 MiB and two threads.
+        max_open_bytes: the total memory limit of open databases, see `trim`.
         memory_limit: for each open file.
         threads: how many threads one query of a file may use.
-        min_free_bytes: writing stops, without harm, when the disk has less room than this.
+        min_free_bytes: writing pauses when the disk has less free space than this.
     """
 
     def __init__(
@@ -99,13 +100,13 @@ class RunDirectory:
 
     @contextmanager
     def open(self, run_id: str, *, create: bool = False) -> Iterator[RunStore]:
-        """Lend a run's store; it stays open at least as long as the block runs.
+        """Lend a run's store; it stays open while the block runs.
 
-        A damaged file is set aside; then, with `create`, a new one takes its place.
+        A damaged file is moved aside; with `create`, a new one replaces it.
 
         Raises:
             RunNotFoundError: there is no such run, and `create` is false.
-            StoreCorruptError: the file was damaged and has been set aside.
+            StoreCorruptError: the file was damaged and has been moved aside.
         """
         handle = self._lease(run_id, create=create)
         try:
@@ -175,7 +176,7 @@ class RunDirectory:
             handle.store.close()
 
     def close_idle(self, idle_s: float = 300.0) -> int:
-        """Close files that have not been used for a while; returns how many."""
+        """Close files that have been idle for `idle_s`; returns how many."""
         with self._lock:
             last = time.monotonic() - idle_s
             idle = [run_id for run_id, handle in self._handles.items() if handle.leases == 0 and handle.used_s <= last]
@@ -204,7 +205,7 @@ class RunDirectory:
             return list(self._handles)
 
     def set_aside(self, run_id: str, reason: str) -> Path | None:
-        """Move a damaged file out of the way; returns its new place, or None if it was not there."""
+        """Move a damaged file aside; returns its new path, or None if it does not exist."""
         with self._lock:
             path = self.file_of(run_id)
             handle = self._handles.pop(run_id, None)
@@ -219,7 +220,7 @@ class RunDirectory:
         return move_aside(path, reason)
 
     def list_runs(self) -> list[RunInfo]:
-        """Return all runs, the one that began last first; damaged files are set aside on the way."""
+        """Return all runs, latest start first; damaged files are moved aside."""
         found = [info for path in sorted(self.path.glob(f"*{SUFFIX}")) if (info := self._info(path)) is not None]
         with self._lock:
             self._index.save({info.file for info in found})
@@ -244,13 +245,13 @@ class RunDirectory:
         try:
             return self._describe(path, shown).at(time.time_ns())
         except (StoreCorruptError, RunNotFoundError) as error:
-            self._move_aside(path, str(error))  # nothing is left to move when the run was deleted meanwhile
+            self._move_aside(path, str(error))  # does nothing if the run was deleted in between
             return None
         except (StoreBusyError, StoreVersionError) as error:
             return msgspec.structs.replace(shown, problem=str(error))
 
     def _describe(self, path: Path, shown: RunInfo) -> KnownRun:
-        """Ask a file; one that is open is not asked for its counts more often than that is cheap."""
+        """Read a file's information; for a large open file, reuse recent counts."""
         with self._lock:
             run_id = next((one for one in self._handles if file_name(one) == path.name), None)
             if run_id is None or self._handles[run_id].store.broken:
@@ -274,16 +275,16 @@ class RunDirectory:
         return described
 
     def delete(self, run_id: str, wait_s: float = 0.0) -> None:
-        """Delete a run's file, as soon as it is not in use.
+        """Delete a run's file once it is not in use.
 
         Raises:
             RunNotFoundError: there is no such run.
-            StoreBusyError: the run was being written or read all the time.
+            StoreBusyError: the run stayed in use for `wait_s`.
         """
         end = time.monotonic() + wait_s
         while not self._delete_if_free(run_id):
             if time.monotonic() >= end:
-                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a moment.")
+                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a few seconds.")
             time.sleep(_FREE_POLL_S)
 
     def _delete_if_free(self, run_id: str) -> bool:
@@ -304,10 +305,10 @@ class RunDirectory:
         """Write a consistent copy of a run's file, while the run is live.
 
         Raises:
-            StoreError: the target exists, or cannot be written.
+            StoreError: the target already exists or cannot be written.
         """
         if target.exists():
-            raise StoreError(f"cannot export to {target}: it exists. Choose another name.")
+            raise StoreError(f"cannot export to {target}: it already exists. Choose another name.")
         partial = target.with_name(target.name + ".partial")
         try:
             with self.open(run_id) as store:
@@ -321,12 +322,12 @@ class RunDirectory:
         return target
 
     def import_file(self, source: Path) -> RunInfo:
-        """Take a copy of a run file into the directory, under the run's own name.
+        """Copy a run file into the directory, under its run's name.
 
         Raises:
-            StoreCorruptError: the file is damaged or no run file.
-            NoRunError: it holds no run yet.
-            RunExistsError: a run of that name is here already.
+            StoreCorruptError: the file is damaged or not a run file.
+            NoRunError: it contains no run yet.
+            RunExistsError: a run with that name already exists.
         """
         if not source.is_file():
             raise StoreError(f"cannot import {source}: there is no such file.")
@@ -348,11 +349,11 @@ class RunDirectory:
 
     def _adopt(self, partial: Path, source: Path, run_id: str) -> RunInfo:
         if not run_id:
-            raise NoRunError(f"cannot import {source}: it holds no run.")
+            raise NoRunError(f"cannot import {source}: it contains no run.")
         with self._lock:
             target = self.file_of(run_id)
             if target.exists():
-                raise RunExistsError(f"cannot import {source}: run {run_id!r} is here already. Delete that one first.")
+                raise RunExistsError(f"cannot import {source}: run {run_id!r} already exists. Delete it first.")
             partial.rename(target)
         return self.get(run_id)
 
@@ -364,10 +365,10 @@ class RunDirectory:
         keep_s: float = 0.0,
         now_s: float | None = None,
     ) -> list[str]:
-        """Delete runs that are too old, then the oldest until the rest fits; open runs are never deleted.
+        """Delete runs that are too old, then the oldest until the rest fits; never open ones.
 
-        Nor is a run that was written in the last `keep_s` seconds: where more runs are being written than files may
-        be open, some of their files are closed between two commits.
+        Runs written in the last `keep_s` seconds are kept, too: if more runs are being written than files may be open,
+        some of their files are closed between commits.
 
         Returns:
             The ids of the deleted runs.
@@ -378,7 +379,7 @@ class RunDirectory:
         deleted = []
         for info in runs:
             if now - info.modified_s < keep_s:
-                break  # so were all that follow
+                break  # and so were all later ones
             too_old = max_age_s is not None and now - info.modified_s > max_age_s
             too_much = max_total_bytes is not None and total > max_total_bytes
             if not (too_old or too_much) or info.problem or not self._delete_unused(info.run_id):
@@ -399,7 +400,7 @@ class RunDirectory:
             return False
 
     def close(self) -> None:
-        """Close all files; idempotent. Files in use are closed when they are given back."""
+        """Close all files; idempotent. Files in use are closed when they are released."""
         with self._lock:
             self._closed = True
             for run_id in list(self._handles):

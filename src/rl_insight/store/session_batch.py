@@ -1,7 +1,7 @@
-"""Sessions that arrive with everything that is known about them, as a file of finished sessions holds them.
+"""Complete sessions, as in a file of finished sessions.
 
-What live processes report comes in parts and is merged, one session at a time (see `rl_insight.store.sessions`). A
-whole session needs no merging: thousands of them are inserted at once, in columns.
+Live processes report sessions in parts, which are merged one session at a time (see `rl_insight.store.sessions`).
+Complete sessions need no merging: thousands of them are inserted at once, in columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SessionBatch(Batch, kw_only=True):
-    """A batch whose sessions are whole: all their spans are in it, and they are rows already instead of snapshots."""
+    """A batch of complete sessions: it has all their spans, and rows instead of snapshots."""
 
     texts: Texts
     """Its strings, encoded once for the spans and the sessions."""
@@ -31,7 +31,7 @@ class SessionBatch(Batch, kw_only=True):
 
 
 def plain(batch: Batch) -> Batch:
-    """Return a batch as one that can be sent: each whole session becomes a snapshot."""
+    """Return a batch that can be sent: each complete session becomes a snapshot."""
     if not isinstance(batch, SessionBatch):
         return batch
     names = [name for name, column in batch.rows.columns.items() if not isinstance(column, ListColumn)]

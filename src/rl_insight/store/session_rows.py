@@ -1,7 +1,7 @@
-"""A session as a row of the store's table: the one statement that writes rows, and the way there and back.
+"""A session as a table row: the statement that writes rows, and the conversions in both directions.
 
-What is written is what was reported: marks and phases. The durations are computed by that statement, so they mean the
-same for sessions that arrive in parts and for those that are read from a file.
+Rows are written from the reported marks and phases. That statement computes the durations, so they mean the same for
+sessions that arrive in parts and for those read from a file.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ PHASE_TYPES: Final[dict[str, str]] = {
     "outcome": "VARCHAR",
     "payload": "VARCHAR",
 }
-"""A session's phases; the payload is the text of a JSON object. Rows hold them in the order in which they began."""
+"""A session's phases; the payload is the text of a JSON object. Rows have them in order of start."""
 FEW_SESSIONS: Final = 200
-"""Up to so many the durations are computed in Python."""
+"""For up to this many sessions, the durations are computed in Python."""
 _encode = msgspec.json.Encoder().encode
 
 
 def _between(start: str, end: str) -> str:
-    """Return the SQL of the seconds between two moments; 0 where a clock's error would make them negative."""
+    """Return the SQL of the seconds between two times; 0 where clock error would make them negative."""
     return f"round(CASE WHEN {end} < {start} THEN 0 ELSE {end} - {start} END, 6)"
 
 
 def _seconds(intervals: str) -> str:
-    """Return the SQL of the seconds for which at least one of a column's intervals ran; NULL where there is none.
+    """Return the SQL of the seconds covered by at least one of a column's intervals; NULL if there are none.
 
-    They are added up in the order of their starts: of each, what is after the latest end before it. Each part is
-    rounded, so that the errors of many parts do not add up.
+    Intervals are added in order of start, each with the part after the latest earlier end. Each part is rounded, so
+    that rounding errors do not accumulate.
     """
-    # Most phases have one interval, whose seconds take a fifth of the time of a `list_reduce`.
+    # Most phases have one interval, which takes a fifth of the time of a `list_reduce`.
     return f"""CASE WHEN len({intervals}) < 2 THEN {intervals}[1].seconds ELSE round(list_reduce(
         {intervals},
         lambda sum, phase: struct_pack(
@@ -70,7 +70,7 @@ def _seconds(intervals: str) -> str:
 def _with(columns: dict[str, str], rows: str) -> str:
     """Return the SELECT that adds columns to those of another.
 
-    A column that later ones use several times is planned once: lambdas are dear to plan, about 0.5 ms each.
+    A column that later ones use several times is planned once: a lambda takes about 0.5 ms to plan.
     """
     added = ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
     return f"SELECT *, {added} FROM ({rows})"  # noqa: S608  (constants)
@@ -139,8 +139,8 @@ def insert_entries(
 ) -> None:
     """Insert sessions by id, with the process ids of their owners.
 
-    Planning the statement that computes durations takes 17 ms of processor time, computing those of a session in Python
-    40 µs: the few sessions of a live commit are computed here.
+    Planning the statement that computes durations takes 17 ms of CPU time, computing them for one session in Python 40
+    µs, so the few sessions of a live commit are computed here.
     """
     frame = entry_frame(entries, owners)
     if len(entries) > FEW_SESSIONS or any(_has_turns(entry.snapshot.counters) for entry in entries.values()):
@@ -157,7 +157,7 @@ def _has_turns(counters: Any) -> bool:
 
 
 def _derived(entry: SessionEntry) -> dict[str, Any]:
-    """Return what the statement computes, for one session."""
+    """Return the columns that the statement computes, for one session."""
     by_name: dict[str, list[PhaseRecord]] = {}
     for phase in sorted(entry.phases.values(), key=lambda phase: phase.start_ts):
         by_name.setdefault(phase.name, []).append(phase)
@@ -221,7 +221,7 @@ def _phases_by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, 
 
 
 def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of each phase: the known ones have columns, the others are in one text."""
+    """Return the seconds of each phase: known ones have columns, the others share a JSON text."""
     stored = fields["phase_seconds"]
     names = dict.fromkeys((*fields["phases"], *stored))
     found = {name: fields[f"{name}_s"] if name in KNOWN_PHASES else stored.get(name) for name in names}
@@ -229,5 +229,5 @@ def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
 
 
 def json_of(value: dict[str, Any] | None) -> str | None:
-    """Return an object as the text of JSON; None where there is nothing in it."""
+    """Return an object as JSON text; None if it is empty."""
     return _encode(value).decode() if value else None

@@ -1,8 +1,8 @@
-"""Sessions in the store: one row each, rewritten with everything that a commit says about them.
+"""Sessions in the store: one row each, rewritten by each commit that updates them.
 
 The row is the session's record (see `rl_insight.sessions.records`) in columns; the statement that writes it computes
-the durations (see `rl_insight.store.session_rows`). Snapshots come from the session's owner, phases from any process,
-in any order; both are merged with the existing row, so nothing is kept in memory.
+the durations (see `rl_insight.store.session_rows`). Snapshots come from the session's owner and phases from any
+process, in any order; both are merged into the existing row, so nothing is kept in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rl_insight.store.session_batch import SessionBatch, plain
 from rl_insight.store.session_rows import insert_entries, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
-"""The reason of a session that the server closed as lost; taken back when the process is heard of again."""
+"""The reason of a session that the server closed as lost; reverted if the process reports again."""
 
 _FIND_CLOSED = """
     SELECT session_id FROM sessions
@@ -41,7 +41,7 @@ _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
 
 
 class SessionWriter:
-    """Gathers what the batches of one commit say about sessions, then rewrites those sessions' rows."""
+    """Collects the session updates of one commit, then rewrites the rows of those sessions."""
 
     def __init__(self) -> None:
         self._updates: dict[str, list[Update]] = {}
@@ -51,11 +51,11 @@ class SessionWriter:
         self._returned: set[str] = set()
 
     def reopen(self, process_id: str) -> None:
-        """Take back that the sessions of a process were lost: it fell silent, and is heard of again."""
+        """Reopen the lost sessions of a process that fell silent and reports again."""
         self._returned.add(process_id)
 
     def gather(self, batch: Batch, state: ProcessState) -> None:
-        """Take note of a batch's snapshots and phases, with their times aligned."""
+        """Collect a batch's snapshots and phases, with aligned times."""
         offset_ns = state.intake.clock.offset_ns
         if isinstance(batch, SessionBatch) and not offset_ns:
             self._whole.append(batch)
@@ -70,7 +70,7 @@ class SessionWriter:
             self._owners[update.session_id] = process_id
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Merge what was gathered into the rows, inside the caller's transaction."""
+        """Merge the updates into the rows, inside the caller's transaction."""
         if self._whole:
             self._write_whole(connection)
         closed = self._closed_sessions(connection) if self._returned else []
@@ -92,7 +92,7 @@ class SessionWriter:
         return [session_id for (session_id,) in connection.execute(_FIND_CLOSED, given).fetchall()]
 
     def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
+        """Insert the complete sessions that are new; the others have to be merged."""
         frames = [batch.rows for batch in self._whole]
         with arriving(connection, [Frame({"session_id": frame.columns["session_id"]}) for frame in frames]):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
@@ -102,7 +102,7 @@ class SessionWriter:
         insert_sessions(connection, frames)
 
     def _unknown(self, batch: SessionBatch, known: set[str]) -> Frame:
-        """Return a batch's sessions about which nothing else is known; the others become updates."""
+        """Return a batch's new sessions; the others become updates."""
         is_new = np.array([session_id not in known for session_id in batch.rows.to_list("session_id")], np.bool_)
         if is_new.all():
             return batch.rows
@@ -123,7 +123,7 @@ Entries = dict[str, SessionEntry]
 
 def read_entries(connection: duckdb.DuckDBPyConnection, ids: list[str]) -> tuple[Entries, dict[str, str], list[int]]:
     """Return the sessions that have rows, their owners' process ids, and the rows' numbers."""
-    # The ids alone are looked through first: the wide columns of all other rows are never read.
+    # Only the ids are scanned first: the wide columns of all other rows are never read.
     rows = [row for (row,) in connection.execute(_FIND_ROWS, {"ids": ids}).fetchall()]
     entries: Entries = {}
     owners: dict[str, str] = {}
@@ -140,14 +140,14 @@ def read_entries(connection: duckdb.DuckDBPyConnection, ids: list[str]) -> tuple
 def write_entries(
     connection: duckdb.DuckDBPyConnection, entries: Entries, owners: dict[str, str], rows: list[int]
 ) -> None:
-    """Write sessions in place of the rows with these numbers."""
+    """Write sessions, replacing the rows with these numbers."""
     if rows:
         connection.execute(_DELETE_ROWS, {"rows": rows})
     insert_entries(connection, entries, owners)
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
-    """Return a row as something that updates can be added to."""
+    """Return a row as an entry that accepts updates."""
     snapshot = Snapshot(
         session_id=session.session_id,
         status=None if snapshot_ns is None else session.status,
@@ -162,7 +162,7 @@ def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
 
 
 def _reported(session: Session, name: str) -> Any:
-    """Return a field as its owner reported it: what is empty or a default was absent."""
+    """Return a field as its owner reported it: empty and default values were absent."""
     value = getattr(session, name)
     is_default = name in DEFAULTS and value == getattr(session, DEFAULTS[name])
     return None if value == {} or is_default else value

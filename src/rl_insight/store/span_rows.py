@@ -1,4 +1,4 @@
-"""The spans of one commit: what ended is appended, what is open is kept apart until it ends."""
+"""The spans of one commit: ended spans are appended, open ones are kept in a separate table until they end."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class _Candidate(NamedTuple):
 
 
 class SpanWriter:
-    """Gathers the spans of one commit, then writes them, in whichever order their beginnings and ends are told."""
+    """Collects the spans of one commit, then writes them; starts and ends may arrive in any order."""
 
     def __init__(self) -> None:
         self._groups: list[_Group] = []
 
     def add(self, gathered: Gathered, rows: StoredRows, texts: Texts) -> None:
-        """Take the spans of gathered batches."""
+        """Add the spans of gathered batches."""
         self._groups.append(_Group(gathered, rows, texts, rows.columns["duration_ns"] < 0))
 
     def write(self, connection: duckdb.DuckDBPyConnection, inserts: TableInserts) -> int:
-        """Write what was added, inside the caller's transaction; returns how many spans ended."""
+        """Write the added spans, inside the caller's transaction; returns how many ended."""
         any_open = any(group.is_open.any() for group in self._groups)
         closed, done = self._closed(any_open=bool(any_open))
         opened = self._newly_open(connection, done) if any_open else []
@@ -67,7 +67,7 @@ class SpanWriter:
         return ended
 
     def _closed(self, *, any_open: bool) -> tuple[list[tuple[ProcessState, int]], dict[int, set[int]]]:
-        """Return the open spans that have ended, and by process all spans that have, where some are open."""
+        """Return the open spans that have ended and, if any span is open, all ended spans by process."""
         closed: list[tuple[ProcessState, int]] = []
         done: dict[int, set[int]] = {}
         for gathered, rows, _, is_open in self._groups:

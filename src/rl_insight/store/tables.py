@@ -1,4 +1,4 @@
-"""The tables of a run file, and the steps that bring an older file up to date.
+"""The tables of a run file, and the steps that upgrade an older file.
 
 The tables of recorded rows follow from the declarations in `rl_insight.schema.tables`. Wide text that repeats (lanes,
 span names, metric series) is kept once and referred to by a number, which keeps group-bys over millions of rows fast.
@@ -21,7 +21,7 @@ from rl_insight.store.errors import StoreCorruptError, StoreVersionError
 SECOND: Final = 1_000_000_000
 
 LONG_SPAN_NS: Final = 10 * SECOND
-"""Spans of at least this length are also in `long_spans`, so that a narrow view finds those that began before it."""
+"""Spans of at least this length are also in `long_spans`, so that a narrow view finds those that started before it."""
 
 ROLLUPS: Final[dict[str, int]] = {
     "rollup_1s": SECOND,
@@ -29,14 +29,14 @@ ROLLUPS: Final[dict[str, int]] = {
     "rollup_100s": 100 * SECOND,
     "rollup_1000s": 1000 * SECOND,
 }
-"""Rollup table to bucket width. A rollup sums up, for each lane and depth, the spans shorter than its bucket."""
+"""Rollup table to bucket width. A rollup sums the spans shorter than its bucket, by lane and depth."""
 
 ROLLUP_ROWS: Final = 250_000
-"""Spans are summed up in portions of this many: fewer are cheap to read one by one."""
+"""Spans are rolled up in portions of this size: fewer are cheap to read individually."""
 
 LONG_SPAN_COLUMNS: Final = ("span_id", "lane_id", "name_id", "depth", "start_ns", "duration_ns", "status")
 _NUMBERED: Final = {"lane": "lane_id", "name": "name_id", "index": "series_id"}
-"""Kinds of columns that the store keeps as numbers, and the names that they have there."""
+"""Kinds of columns that the store keeps as numbers, and their names there."""
 PLACE: Final = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
 """What a query adds to get the lane, the process and its clock offset."""
 _CLOCKS: Final = "JOIN (SELECT {id}, process, clock_offset_ns FROM {table} JOIN processes USING (process)) USING ({id})"
@@ -113,7 +113,7 @@ _ROLLUP = _columns(
 )
 TABLES: Final[dict[str, dict[str, str]]] = {
     "meta": _columns("key VARCHAR, value VARCHAR"),
-    # Who recorded. `process` is the number used elsewhere; an aligned time is a recorded time plus clock_offset_ns.
+    # `process` is the number used elsewhere; an aligned time is a recorded time plus clock_offset_ns.
     "processes": _columns(
         "process INTEGER, process_id VARCHAR, run_id VARCHAR, host VARCHAR, pid BIGINT, project VARCHAR, "
         "experiment_name VARCHAR, role VARCHAR, rank BIGINT, labels VARCHAR, started_ns BIGINT, heartbeat_s DOUBLE, "
@@ -122,11 +122,11 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     ),
     # Which batches are in: all up to low_water, and the ranges in `above`, such as "7-9,12-12".
     "ledger": _columns("process INTEGER, low_water BIGINT, above VARCHAR"),
-    # Batches that were taken since `ledger` and the signs of life in `processes` were last written. A busy server adds
-    # rows here with each commit, and brings the other two up to date every second.
+    # Batches taken since `ledger` and the last-seen times in `processes` were last written. A busy server adds rows
+    # here with each commit, and updates the other two every second.
     "taken": _columns("process INTEGER, sequence BIGINT, received_ns BIGINT, sent_ns BIGINT"),
     "losses": _columns("process INTEGER, kind VARCHAR, reason VARCHAR, count BIGINT"),
-    # When a process was seen to start, fall silent, come back or end; and the totals of its losses as they grew.
+    # When a process started, fell silent, came back or ended; and the history of its loss totals.
     "process_states": _columns("process INTEGER, time_ns BIGINT, state VARCHAR"),
     "loss_history": _columns("process INTEGER, time_ns BIGINT, kind VARCHAR, reason VARCHAR, count BIGINT"),
     "lanes": _columns("lane_id INTEGER, process INTEGER, lane VARCHAR"),
@@ -137,7 +137,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     **DATA_TABLES,
     "long_spans": {name: DATA_TABLES["span_data"][name] for name in LONG_SPAN_COLUMNS},
     **dict.fromkeys(ROLLUPS, _ROLLUP),
-    # The spans of each step and lane that the rollups cover: a row for each portion that has some.
+    # The spans of each step and lane that the rollups cover: one row per portion.
     "step_spans": _columns(
         "step BIGINT, lane_id INTEGER, first_ns BIGINT, last_ns BIGINT, spans UBIGINT, errors UBIGINT"
     ),
@@ -150,11 +150,11 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "end_ns BIGINT, lanes VARCHAR, sessions VARCHAR, metrics VARCHAR, evidence VARCHAR, explains VARCHAR, "
         "updated_ns BIGINT"
     ),
-    # How far each table is exported to each target, and which sessions are, with the status they had.
+    # How far each table has been exported to each target, and the exported sessions with their status.
     "exports": _columns("target VARCHAR, name VARCHAR, position BIGINT"),
     "exported_sessions": _columns("target VARCHAR, session_id VARCHAR, status VARCHAR"),
 }
-"""All tables of a run file. What a file lacks of them, tables and columns, is added when it is opened."""
+"""All tables of a run file. Missing tables and columns are added when a file is opened."""
 
 _NAMES = "JOIN names USING (name_id)"
 _SERIES = "JOIN series USING (series_id) JOIN processes USING (process)"
@@ -168,10 +168,10 @@ VIEWS: Final[dict[str, tuple[str, str]]] = {
     "samples": (f"name, kind, {_readable(Samples)}, {_OF_SERIES}", f"sample_data {_SERIES}"),
     "histograms": (f"name, {_readable(Histograms)}, codes, counts, {_OF_SERIES}", f"histogram_data {_SERIES}"),
 }
-"""Views for people: what they show, and from where."""
+"""Views for people: their columns and sources."""
 
-# Phases were the text of a JSON object, by name; a list of them is quicker to write and can be queried in SQL.
-# Not ALTER ... USING: after kill -9 the log holds the expression, and functions are not known when it is replayed.
+# Phases were JSON text, by name; a list of structs is faster to write and can be queried in SQL.
+# Not ALTER ... USING: after kill -9 the log has the expression, and functions are not available when it is replayed.
 _TYPED_PHASES: Final[tuple[str, ...]] = (
     """
     CREATE TABLE typed_sessions AS SELECT * REPLACE (CAST(list_sort(flatten(list_transform(
@@ -190,7 +190,7 @@ _TYPED_PHASES: Final[tuple[str, ...]] = (
 
 
 def _rebuilt(table: str) -> tuple[str, ...]:
-    """Return the statements that make a table anew with the compressions that its columns have today."""
+    """Return the statements that rebuild a table with the current compression of its columns."""
     return (
         _create(f"dense_{table}", TABLES[table]),
         f"INSERT INTO dense_{table} BY NAME SELECT * FROM {table}",  # noqa: S608  (names from this module)
@@ -217,7 +217,7 @@ def _bounded_times(table: str, time: str, clock: str) -> str:
     return _update(table, f"{time} = {first_seen}", f"{via}.{key} = {table}.{key} AND {table}.{time} {_OUT_OF_RANGE}")
 
 
-# Values that are refused on arrival today, and on which queries failed.
+# Values that ingest now refuses, and on which queries failed.
 _BOUNDED: Final[tuple[str, ...]] = (
     _update("processes", "clock_offset_ns = 0, delay_ns = NULL, delay_hits = 0", f"abs(clock_offset_ns) > {2**61}"),
     _update("processes", "heartbeat_s = 5.0", "NOT coalesce(heartbeat_s BETWEEN 0.0 AND 86400.0, false)"),
@@ -238,12 +238,12 @@ STEP_SPANS: Final = """
     FROM span_data WHERE step IS NOT NULL AND rowid >= {first} AND rowid < {last}
     GROUP BY rowid // {portion}, step, lane_id ORDER BY step
 """
-"""Sums up some rows of `span_data` by step and lane."""
+"""Sums rows of `span_data` by step and lane."""
 _ROLLED_UP: Final = "(SELECT value::BIGINT FROM meta WHERE key = 'rolled_up_rows')"
 
 UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
     _TYPED_PHASES,
-    # Long texts had no compression named. Nothing wrote findings of the first shape.
+    # Long texts had no explicit compression. Nothing ever wrote findings with the first schema.
     (
         *_rebuilt("span_data"),
         *_rebuilt("open_span_data"),
@@ -258,14 +258,14 @@ UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
         STEP_SPANS.format(first=0, last=_ROLLED_UP, portion=ROLLUP_ROWS),
     ),
 )
-"""Step n brings a file from version n + 1 to n + 2: what is more than an added table or column."""
+"""Step n upgrades a file from version n + 1 to n + 2; added tables and columns need no step."""
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> int:
-    """Make the tables of a new run file, or bring an older one up to date; returns the version it had, 0 if new.
+    """Create the tables of a new run file, or upgrade an older one; returns the version it had, 0 if new.
 
     Raises:
-        StoreCorruptError: the file holds tables, but is not a run file.
+        StoreCorruptError: the file has tables, but is not a run file.
         StoreVersionError: the file is newer than this program.
     """
     newest = len(upgrades) + 1
@@ -289,12 +289,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[s
 
 
 def is_current(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> bool:
-    """Return whether a run file needs no migration.
-
-    Raises:
-        StoreCorruptError: the file holds tables, but is not a run file.
-        StoreVersionError: the file is newer than this program.
-    """
+    """Return whether a run file needs no migration; errors are those of `migrate`."""
     found, newest = _version(connection), len(upgrades) + 1
     if found > newest:
         raise StoreVersionError(
@@ -319,8 +314,8 @@ def _version(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def _missing(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the statements that add what a file lacks."""
-    if not _tables(connection):  # a new file: asking for its columns would take a fifth of the time to make it
+    """Return the statements that add missing tables and columns."""
+    if not _tables(connection):  # a new file: listing its columns would take a fifth of the time to create it
         return [_create(table, columns) for table, columns in TABLES.items()]
     known: dict[str, set[str]] = {}
     for table, column in connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall():

@@ -1,4 +1,4 @@
-"""The one thread that writes: groups batches into commits, acknowledges them, and then publishes them."""
+"""The writer thread: groups batches into commits, acknowledges them, and then publishes them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 _MANY_BATCHES = 16
 _SETTLE_S = 1.0
-"""How long readers wait at most to see when the processes of a busy run were last heard."""
+"""How long the last-seen times of a busy run may be stale for readers."""
 _LINGER_COMMITS = 4
-"""With many batches in a commit, the next one waits so many times as long as this one took."""
+"""With many batches in a commit, the next one waits this many times as long as this one took."""
 _LINGER_LOOKS = 4
-"""How often it looks meanwhile whether batches still arrive; on a busy machine there are gaps between them."""
+"""How often it checks whether batches still arrive; on a busy machine there are gaps between them."""
 
 
 class Committed(NamedTuple):
@@ -43,13 +43,13 @@ class Committed(NamedTuple):
     batch: Batch
     size: int
     new: bool
-    """False for a batch that had been committed before."""
+    """False for a duplicate."""
     intake: Intake
-    """What has been taken from its process, as of this commit."""
+    """The intake of its process as of this commit."""
 
 
 CommitHook = Callable[[str, Sequence[Committed]], None]
-"""Called as ``on_commit(run_id, batches)`` on the writer's thread after each commit; it must not wait for anything."""
+"""Called as ``on_commit(run_id, batches)`` on the writer's thread after each commit; it must not block."""
 
 
 class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +72,11 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Settled = bool | Exception
-"""What became of a batch: whether it was new, or why it was not written."""
+"""The outcome of a batch: whether it was new, or why it was not written."""
 
 
 class _Request:
-    """Batches that were submitted together, and are answered together."""
+    """Batches that are submitted and acknowledged together."""
 
     __slots__ = ("_left", "future", "is_running", "results")
 
@@ -87,13 +87,13 @@ class _Request:
         self._left = count
 
     def start(self) -> bool:
-        """Return whether the sender still waits."""
+        """Return whether the sender is still waiting."""
         if not self.is_running:
             self.is_running = self.future.set_running_or_notify_cancel()
         return self.is_running
 
     def settle(self, place: int, result: Settled) -> None:
-        """Note what became of one batch; after the last one the sender is answered."""
+        """Record the outcome of one batch; after the last one, acknowledge the request."""
         self.results[place] = result
         self._left -= 1
         if not self._left:
@@ -114,7 +114,7 @@ class _Waiting:
 
 
 class StoreWriter:
-    """Writes the batches of all runs, each commit holding as many as have gathered.
+    """Writes the batches of all runs, as many per commit as are queued.
 
     >>> writer = StoreWriter(directory)  # doctest: +SKIP
     >>> writer.submit_all([(batch, len(payload))]).result()  # doctest: +SKIP
@@ -122,11 +122,11 @@ class StoreWriter:
 
     Args:
         directory: where the runs are.
-        max_pending_bytes: how much may wait to be written; past it batches are refused.
-        on_commit: publishes the batches of a commit, after their senders have been answered.
+        max_pending_bytes: the size limit of the queue; beyond it, batches are refused.
+        on_commit: publishes the batches of a commit, after they were acknowledged.
         linger_s: how long to wait for more batches before committing.
-        max_linger_s: the same while many batches arrive: a commit has a fixed cost, and more of them share it then.
-        max_commit_bytes: a commit takes about this much at most, which bounds memory and the wait of the next.
+        max_linger_s: the same while many batches arrive, so that more of them share the fixed cost of a commit.
+        max_commit_bytes: the approximate size limit of a commit, which bounds memory and latency.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class StoreWriter:
         self._queue: deque[_Waiting] = deque()
         self._in_hand: list[_Waiting] = []
         self._behind_since_s: dict[str, float] = {}
-        """Since when each run that is behind is, see `RunStore.commit`; for the writer's thread."""
+        """Since when each unsettled run is, see `RunStore.commit`; only for the writer thread."""
         self._pending_bytes = 0
         self._arrived = threading.Condition()
         self._closing = False
@@ -161,10 +161,10 @@ class StoreWriter:
     def submit_all(
         self, batches: Sequence[tuple[Batch, int]], on_refused: Callable[[], None] = lambda: None
     ) -> Future[list[Settled]]:
-        """Queue batches, each with its size; the future's result, after the commits, says what became of each.
+        """Queue batches, each with its size; after the commits, the future's result is the outcome of each.
 
-        Those for which there is no room now are refused at once with a `StoreOverloadedError`, and `on_refused` is
-        called for each; the others are kept.
+        Batches that do not fit are refused at once with a `StoreOverloadedError`, and `on_refused` is called for each;
+        the others stay queued.
 
         Raises:
             StoreError: the writer is closed.
@@ -177,28 +177,29 @@ class StoreWriter:
         refused: list[tuple[int, StoreOverloadedError]] = []
         with self._arrived:
             if self._closing:
-                raise StoreError("the store is closing: nothing more is written.")
+                raise StoreError("the store is closing and accepts no more batches.")
             was_empty = not self._queue
             for place, (batch, size) in enumerate(batches):
-                # A batch larger than the bound is taken when nothing else waits: refusing it would be for ever.
+                # A batch larger than the limit is accepted when the queue is empty: otherwise it would be refused
+                # forever.
                 if self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes:
                     refused.append((place, self._overload()))
                     continue
                 self._queue.append(_Waiting(batch, size, received_ns, since_s, request, place))
                 self._pending_bytes += size
             self._refused += len(refused)
-            # Before the writer can take the others: it alone answers requests that it has a part of.
+            # Before the writer can take the others: from then on, only the writer settles the request.
             for place, error in refused:
                 on_refused()
                 request.settle(place, error)
-            # Not for every request: while it gathers, the writer looks again by itself, and a wake-up takes 50 us.
+            # Not for every request: a lingering writer polls the queue anyway, and a wake-up takes 50 us.
             if was_empty or self._pending_bytes >= self._max_commit_bytes:
                 self._arrived.notify()
         return request.future
 
     def _overload(self) -> StoreOverloadedError:
         return StoreOverloadedError(
-            f"{self._pending_bytes >> 20} MiB are waiting to be written. Send again later.",
+            f"{self._pending_bytes >> 20} MiB are waiting to be written. Retry later.",
             retry_after_s=self._retry_after_s(),
         )
 
@@ -207,7 +208,7 @@ class StoreWriter:
         return min(30.0, max(0.5, commits_ahead * self._last_commit_s / 2))
 
     def get_status(self) -> WriterStatus:
-        """Return what waits and what was done."""
+        """Return the writer's status."""
         with self._arrived:
             oldest = self._in_hand[0] if self._in_hand else self._queue[0] if self._queue else None
             return WriterStatus(
@@ -226,7 +227,7 @@ class StoreWriter:
             )
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Write what is queued, then stop; idempotent. True when everything was written in time."""
+        """Drain the queue, then stop; idempotent. True if everything was written in time."""
         with self._arrived:
             self._closing = True
             self._arrived.notify()
@@ -246,7 +247,7 @@ class StoreWriter:
             self._settle_runs()
 
     def _gather(self) -> bool:
-        """Move waiting batches in hand, or none when a run has to be settled; False when the writer is closing."""
+        """Dequeue batches to commit, or none if a run has to be settled; False when the writer is closing."""
         with self._arrived:
             while not self._queue:
                 if self._closing:
@@ -258,14 +259,14 @@ class StoreWriter:
             while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
                 waiting = self._queue.popleft()
                 if not waiting.request.start():
-                    self._pending_bytes -= waiting.size  # its sender is gone, and was not told that it is safe
+                    self._pending_bytes -= waiting.size  # its sender is gone and never got an acknowledgment
                     continue
                 size += waiting.size
                 self._in_hand.append(waiting)
             return True
 
     def _linger(self, since_s: float) -> None:
-        """Wait for more batches; past the shortest time only while they keep arriving."""
+        """Wait for more batches; beyond the shortest time, only while they keep arriving."""
         waiting = 0
         until = since_s + self._shortest_linger_s
         while not self._closing and self._pending_bytes < self._max_commit_bytes:
@@ -288,7 +289,7 @@ class StoreWriter:
             return
         except Exception as error:  # noqa: BLE001  (the writer's thread must outlive any one batch)
             if len(group) > 1:
-                # One bad batch must not take the others with it: halves find it with the fewest commits.
+                # One bad batch must not fail the others: bisecting finds it with the fewest commits.
                 middle = len(group) // 2
                 self._commit(run_id, group[:middle])
                 self._commit(run_id, group[middle:])
@@ -297,7 +298,7 @@ class StoreWriter:
             elif is_second:
                 self._fail(group, _refusal(error))
             else:
-                # Only a batch that fails alone, each time, is refused for good.
+                # Only a batch that fails twice on its own is refused permanently.
                 self._commit(run_id, group, is_second=True)
             return
         took = time.monotonic() - began
@@ -325,7 +326,7 @@ class StoreWriter:
         try:
             return self._write_once(run_id, group)
         except StoreCorruptError:
-            # The damaged file has been set aside: continue with a new one.
+            # The damaged file has been moved aside: continue with a new one.
             return self._write_once(run_id, group)
 
     def _write_once(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
@@ -346,23 +347,23 @@ class StoreWriter:
         return time.monotonic() - self._behind_since_s.get(run_id, time.monotonic()) >= _SETTLE_S
 
     def _settle_runs(self) -> None:
-        """Settle the runs that are due; where that fails, the next commit does it."""
+        """Settle the runs that are due; if that fails, the next commit does it."""
         for run_id in [run_id for run_id in self._behind_since_s if self._is_due(run_id)]:
             del self._behind_since_s[run_id]
             try:
                 with self._directory.open(run_id) as store:
                     store.commit([])
-            except Exception as error:  # noqa: BLE001  (a run may be deleted, a disk full: nothing is lost)
+            except Exception as error:  # noqa: BLE001  (the run may be deleted or the disk full: nothing is lost)
                 logger.debug("could not settle run %s: %s", run_id, error)
 
     def _is_to_blame(self, run_id: str, error: Exception) -> bool:
-        """Return whether a batch failed because of itself: the store works, and takes a commit without it."""
+        """Return whether the batch is the cause: the store still accepts a commit without it."""
         if isinstance(error, (InsightError, OSError, MemoryError)):
             return False
         try:
             with self._directory.open(run_id, create=True) as store:
                 store.commit([])
-        except Exception:  # noqa: BLE001  (whatever it is, it is not the batch)
+        except Exception:  # noqa: BLE001  (the batch is not the cause)
             return False
         return True
 

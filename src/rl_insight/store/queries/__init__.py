@@ -1,4 +1,4 @@
-"""Questions to a run: functions over a read cursor, answers as structs; times are aligned nanoseconds.
+"""Queries of a run: functions over a read cursor that return structs; times are aligned nanoseconds.
 
 >>> with store.reader() as cursor:  # doctest: +SKIP
 ...     queries.hotspots(cursor, queries.Scope(last_steps=1))

@@ -1,4 +1,4 @@
-"""What all queries share: the cursor, rows as structs, texts of ids and attributes."""
+"""Helpers of all queries: the cursor, rows as structs, ids and patterns as text."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def structs(cursor: Cursor, kind: type[Row], sql: str, parameters: Parameters | 
 
 
 def conditions(fragments: Mapping[str, str], values: Parameters) -> tuple[str, Parameters]:
-    """Return a WHERE clause of the fragments whose values are given, and those values.
+    """Return a WHERE clause of the fragments that have values, and those values.
 
-    The SQL consists of fixed fragments only. Leaving out the others, instead of letting NULL switch them off, is what
-    allows DuckDB to skip the parts of a file that cannot match.
+    The SQL consists of fixed fragments only. Unused ones are left out, not disabled by NULL, so that DuckDB can skip
+    the parts of a file that cannot match.
 
     >>> conditions({"step": "step = $step", "status": "status = $status"}, {"step": 3, "status": None})
     ('step = $step', {'step': 3})
@@ -42,7 +42,7 @@ def conditions(fragments: Mapping[str, str], values: Parameters) -> tuple[str, P
 
 
 def used(sql: str, parameters: Parameters) -> Parameters:
-    """Return the parameters that a statement names; DuckDB takes no others.
+    """Return the parameters that a statement uses; DuckDB accepts no others.
 
     >>> used("SELECT $step", {"step": 3, "limit": 10})
     {'step': 3}
@@ -51,7 +51,7 @@ def used(sql: str, parameters: Parameters) -> Parameters:
 
 
 def checked_limit(limit: int) -> int:
-    """Return a limit on rows that is fit to use."""
+    """Return a valid row limit."""
     if not 1 <= limit <= MAX_LIMIT:
         raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_LIMIT}.")
     return limit
@@ -63,7 +63,7 @@ def hex_id(number: int | None) -> str | None:
 
 
 def parse_id(text: str) -> int:
-    """Read a span id.
+    """Parse a span id.
 
     Raises:
         QueryError: it is not 1 to 16 hexadecimal digits.
@@ -74,23 +74,21 @@ def parse_id(text: str) -> int:
 
 
 def json_path(key: str) -> str:
-    """Return the JSON path of a key of an object, whatever characters it has."""
+    """Return the JSON path of a key of an object."""
     if key in {"", "*"} or '"' in key or "\\" in key or "\0" in key:
-        raise QueryError(
-            f"the key {key[:40]!r} cannot be asked for: it is empty, a star, or holds a quote or a backslash."
-        )
+        raise QueryError(f"the key {key[:40]!r} cannot be queried: it is empty, a star, or has a quote or a backslash.")
     return f'$."{key}"'
 
 
 def like_pattern(text: str) -> str:
-    """Return a LIKE pattern (escape character ``!``) that finds a text anywhere."""
+    """Return a LIKE pattern (escape character ``!``) that matches a text anywhere."""
     for special in "!%_":
         text = text.replace(special, f"!{special}")
     return f"%{text}%"
 
 
 class Kept(Generic[Value]):
-    """Something that a run file keeps about the run as a whole, as JSON."""
+    """A value that a run file keeps about the run, as JSON."""
 
     def __init__(self, key: str, kind: Any) -> None:
         self._key = key
@@ -103,7 +101,7 @@ class Kept(Generic[Value]):
         return found
 
     def write(self, store: RunStore, value: Value) -> None:
-        """Replace it, in a transaction of its own."""
+        """Replace it, in a separate transaction."""
         with store.writing() as connection:
             self.put(connection, value)
 

@@ -1,8 +1,8 @@
-"""Where the time of steps went: the outermost states of a role's lanes, what ran inside them, and idle time.
+"""Where the time of steps went: the outermost states of a role's lanes, the states inside them, and idle time.
 
 All lanes are laid one after another on a single axis, so that sums over thousands of intervals are a few passes over
-arrays. A state inside another one of its lane is never added to it. Where several outermost states of a lane run at
-once, as with asyncio, their time is divided evenly among their names: what a lane does adds up to at most the step.
+arrays. A state inside another one of its lane is never counted twice. Where several outermost states of a lane overlap,
+as with asyncio, their time is divided evenly among their names, so that a lane adds up to at most the step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 
 
 class InsideTime(msgspec.Struct, frozen=True):
-    """What ran inside a state; several may run at once, so they do not add up."""
+    """Time spent inside a state; several may run at once, so they do not add up."""
 
     name: str
     wall_ns: int
@@ -59,23 +59,23 @@ class Breakdown(msgspec.Struct, frozen=True):
 
     role: str
     roles: list[str]
-    """Those that have states in these steps; the one that leads the steps first."""
+    """Roles that have states in these steps, the leading role first."""
     steps: list[StepBreakdown]
 
 
 class RoleIdle(msgspec.Struct, frozen=True):
-    """How much of the time of some steps the lanes of a role had nothing to do."""
+    """The idle share of the lanes of a role during some steps."""
 
     role: str
     lanes: int
     share: float
-    """Of an average lane: no state, or one that waits."""
+    """Of an average lane: time without a state or in a waiting state."""
     worst_lane_id: int
     worst_share: float
 
 
 def is_waiting(name: str) -> bool:
-    """Return whether a name means that nothing is done.
+    """Return whether a name means waiting.
 
     >>> is_waiting("wait_for_samples"), is_waiting("await_nothing")
     (True, False)
@@ -84,11 +84,11 @@ def is_waiting(name: str) -> bool:
 
 
 def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, now_ns: int | None = None) -> Breakdown:
-    """Return where the time of the finished steps among `first` to `last` went, by default on the leading role's lanes.
+    """Return where the time of the finished steps from `first` to `last` went, by default on the leading role's lanes.
 
-    The outermost states and the idle time add up to the step; what ran inside a state is shown with it. A process's
-    own lane stands for the process, and what its other lanes do meanwhile runs inside its states; where that lane has
-    no states, each of the other lanes counts.
+    The outermost states and the idle time add up to the step; each state lists the states inside it. A process's main
+    lane represents the process, and the states of its other lanes count as inside; if the main lane has no states, each
+    of the other lanes counts.
     """
     leader, chosen = finished_steps(cursor, first, last, now_ns)
     if not chosen:
@@ -115,7 +115,7 @@ def idle_by_role(cursor: Cursor, first: int, last: int, now_ns: int | None = Non
 
 
 def _axis(states: States, role: str) -> _Axis | None:
-    """Return the lanes of a role on one axis; None where it has no states."""
+    """Return the lanes of a role on one axis; None if it has no states."""
     members = [lane_id for lane_id in sorted(states.active) if states.lanes[lane_id].role == role]
     if not members:
         return None
@@ -145,13 +145,13 @@ class _Axis:
         self._end = offsets + np.minimum(columns["end_ns"][used], states.end_ns)
         self._name = columns["name_id"][used]
         is_chosen = np.isin(lanes, np.array(lane_ids, np.int64))
-        # A span that arrived before its parent does not know its depth, but its parent.
+        # A span that arrived before its parent has an unknown depth, but a known parent.
         has_outer = np.isin(columns["parent_id"][used], columns["span_id"][used][is_chosen])
         self._is_outer = is_chosen & ~has_outer & ~self._nested(columns["depth"][used], is_chosen)
         self._place = place
 
     def _nested(self, depth: Integers, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which states lie wholly within outer ones of their lane."""
+        """Return which states are fully inside outer ones of their lane."""
         nested = np.zeros(len(depth), np.bool_)
         for level in np.unique(depth[is_chosen])[1:]:
             above = is_chosen & (depth < level)
@@ -212,7 +212,7 @@ class _Axis:
         waiting = [name for name in np.unique(self._name).tolist() if is_waiting(self._names[name])]
         waits = np.isin(self._name, waiting)
         busy = merged(self._start[self._is_outer], self._end[self._is_outer])
-        # What waits within another state leaves the lane idle.
+        # Waiting inside another state leaves the lane idle.
         idle = merged(self._start[waits], self._end[waits])
         moments = _moments([busy, idle, self._bounds(steps)])
         works = _running(moments, *busy) & ~_running(moments, *idle)
@@ -260,7 +260,7 @@ class _Axis:
 
 
 class _Summed:
-    """How much of something there was up to any of some moments."""
+    """Cumulative amounts at some times."""
 
     def __init__(self, moments: Integers, amounts: NDArray[Any]) -> None:
         self._moments = moments
@@ -268,22 +268,22 @@ class _Summed:
         self.total = float(self._sums[-1])
 
     def at(self, moments: Integers) -> NDArray[np.float64]:
-        """Return the amounts up to some of the moments."""
+        """Return the amounts up to some of the times."""
         found: NDArray[np.float64] = self._sums[np.searchsorted(self._moments, moments)]
         return found
 
     def between(self, starts: Integers, ends: Integers) -> float:
-        """Return the amount within windows, all together."""
+        """Return the total amount within windows."""
         return float((self.at(ends) - self.at(starts)).sum())
 
 
 def _moments(intervals: list[tuple[Integers, Integers]]) -> Integers:
-    """Return every moment at which one of the intervals begins or ends, in order."""
+    """Return every time at which one of the intervals starts or ends, in order."""
     return np.unique(np.concatenate([part for pair in intervals for part in pair]))
 
 
 def _running(moments: Integers, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
-    """Return in which of the stretches between moments one of the intervals, which do not overlap, is running."""
+    """Return between which of the times one of the intervals, which do not overlap, is running."""
     changes = np.zeros(len(moments), np.int64)
     changes[np.searchsorted(moments, starts)] += 1
     np.subtract.at(changes, np.searchsorted(moments, ends), 1)

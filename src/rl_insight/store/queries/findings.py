@@ -14,14 +14,14 @@ from rl_insight.store.queries.base import Cursor, Kept
 from rl_insight.store.run_store import RunStore
 
 STALLED_RUN: Final = "stalled_run"
-"""The rule that finds that a run stands still."""
+"""The rule for a run that makes no progress."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A fault in a run: its culprit, its cost, its evidence and what to do about it."""
 
     finding_id: str
-    """Stable: the same fault of the same culprit keeps its id, also when it is found again offline."""
+    """Stable: the same fault of the same culprit keeps its id, even when found again offline."""
     rule: str
     severity: str
     """`info`, `warning` or `critical`."""
@@ -56,7 +56,7 @@ _INSERT = f"INSERT INTO findings ({_COLUMNS}) SELECT {_COLUMNS} FROM arriving"  
 
 
 def write_findings(store: RunStore, findings: list[Finding]) -> None:
-    """Write findings, in place of those with the same ids."""
+    """Write findings, replacing those with the same ids."""
     if not findings:
         return
     rows = {finding.finding_id: finding for finding in findings}.values()
@@ -79,7 +79,7 @@ def read_findings(cursor: Cursor) -> list[Finding]:
 def visible_findings(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
     """Return what diagnosis found: open findings first, the most severe and latest first.
 
-    `explained` and `muted` ask for those that another finding explains, and for those of muted rules, too.
+    `explained` and `muted` include those that another finding explains, and those of muted rules.
     """
     silenced = set() if muted else set(muted_rules(cursor))
     kept = [finding for finding in read_findings(cursor) if finding.rule not in silenced]
@@ -87,7 +87,7 @@ def visible_findings(cursor: Cursor, *, explained: bool = False, muted: bool = F
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """A rule that could not be evaluated, and what it would need."""
+    """A rule that could not be evaluated, and the data that it needs."""
 
     rule: str
     missing: str
@@ -98,14 +98,14 @@ COVERAGE: Final = Kept[list[Coverage]]("diagnosis_coverage", list[Coverage])
 
 
 def is_stalled(cursor: Cursor) -> bool:
-    """Return whether diagnosis found, as more than a piece of information, that the run stands still."""
+    """Return whether diagnosis found, at more than `info` severity, that the run makes no progress."""
     sql = "SELECT count(*) FROM findings WHERE rule = $rule AND status = 'open' AND severity <> 'info'"
     ((found,),) = cursor.execute(sql, {"rule": STALLED_RUN}).fetchall()
     return bool(found)
 
 
 class Diagnosed(msgspec.Struct, frozen=True):
-    """What a diagnosis has looked at: by the same rules, the same records give the same findings."""
+    """The input of a diagnosis: the same rules and records give the same findings."""
 
     rules: str
     """Which rules with which settings."""
@@ -128,7 +128,7 @@ _EXTENT = f"""
 
 
 def read_extent(cursor: Cursor) -> list[int]:
-    """Return how many records a run has: it differs once anything arrived that rules look at."""
+    """Return how many records a run has; any new input of the rules changes it."""
     (found,) = cursor.execute(_EXTENT).fetchall()
     return list(found)
 

@@ -1,4 +1,4 @@
-"""Where the time goes inside of what: spans by the path of names from their role down, as a flame graph shows them."""
+"""Flame graphs: spans by the path of names from their role down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_insight.store.queries.measures import lengths_at
 from rl_insight.store.queries.scope import Scope, ScopedSpans
 
 MAX_SPANS = 500_000
-"""Of more spans in a scope, the longest are taken: they carry the time."""
+"""Of more spans in a scope, only the longest are shown: they account for most of the time."""
 MAX_NODES = 3_000
 _MAX_DEPTH = 100
 _ROLE = -1
@@ -32,7 +32,7 @@ class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     """Their durations added up; of a role, those of its outermost spans."""
     children: list[FlameNode] = []
-    """The most time in all first."""
+    """The most total time first."""
 
 
 class Flame(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Flame(msgspec.Struct, frozen=True, kw_only=True):
     spans: int
     """How many spans it shows."""
     left_out: int
-    """How many shorter ones it does not show, because there are too many."""
+    """How many shorter spans are not shown because there are too many."""
     roots: list[FlameNode]
 
 
@@ -64,10 +64,10 @@ _COUNT = "SELECT (SELECT count(*) FROM {ended} WHERE {where}) + (SELECT count(*)
 
 
 def flame(cursor: Cursor, scope: Scope | None = None, now_ns: int | None = None) -> Flame:
-    """Return where the time goes inside of what: the spans of a scope by role, name and the names of children.
+    """Return a flame graph: the spans of a scope by role, name and the names of children.
 
-    A span whose parent is not in the scope stands under its role; open spans count up to now. Of more than half a
-    million spans, the longest are taken.
+    A span whose parent is not in the scope is placed under its role; open spans count up to now. Of more than half a
+    million spans, only the longest are shown.
     """
     spans = ScopedSpans(cursor, scope or Scope(), now_ns)
     ((total,),) = spans.execute(_COUNT).fetchall()
@@ -87,7 +87,7 @@ def _longest(spans: ScopedSpans, rows: str, total: int) -> Cursor:
 
 
 def _parents(found: dict[str, Any]) -> NDArray[np.int64]:
-    """Return the row of each span's parent; `_ROLE` where it is not among them."""
+    """Return the row of each span's parent; `_ROLE` if it is not among them."""
     ids = found["span_id"]
     order = np.argsort(ids, kind="stable")
     places = np.searchsorted(ids[order], found["parent_id"])
@@ -129,7 +129,7 @@ def _nodes(found: dict[str, Any], spans: ScopedSpans, names: dict[int, str]) -> 
 
 
 def _tree(nodes: list[_Node], found: dict[str, Any]) -> list[FlameNode]:
-    """Return the roots, without the least nodes where there are too many."""
+    """Return the roots, without the smallest nodes if there are too many."""
     starts = found["start_ns"]
     ends = starts + found["duration_ns"]
     children: dict[int, list[int]] = {}

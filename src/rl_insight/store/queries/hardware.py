@@ -1,7 +1,7 @@
-"""GPUs joined with states: what they did while a role was in a state, and the energy of each step.
+"""GPUs joined with states: GPU usage while a role was in a state, and the energy of each step.
 
-Between two samples of a GPU a quantity is taken to run in a straight line, so a mean over a state is weighted by time
-and energy is the trapezoid of the power. Where two samples are too far apart nothing is known, and nothing is counted.
+Values between two samples of a GPU are interpolated linearly, so means over a state are weighted by time and energy is
+the integral of the power. If two samples are too far apart, the time between them is not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rl_insight.store.queries.steps import stepped_spans
 
 GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_power_watts")
 MAX_GAP_S = 30.0
-"""Two samples of a GPU that are further apart tell nothing about the time between them."""
+"""Time between two samples of a GPU that are further apart is unknown."""
 _ROWS_AT_ONCE = 2_000_000
 _FOREVER_NS = 2**62
 
@@ -30,17 +30,17 @@ Integers = NDArray[np.int64]
 
 
 class StateTotals(msgspec.Struct, frozen=True):
-    """What all GPUs of the hosts did while a role was in a state, added up over GPUs and time."""
+    """GPU usage while a role was in a state, summed over GPUs and time."""
 
     role: str
     name: str
     seconds: float
     """Wall time in the state on all hosts together; lanes of one host that overlap count once."""
     gpus: int
-    """GPUs that a sample tells something about."""
+    """GPUs with samples during the state."""
     busy_gpu_seconds: float
     utilization_gpu_seconds: float
-    """GPU time for which the utilisation is known; `memory_` and `power_gpu_seconds` likewise."""
+    """GPU time for which the utilization is known; `memory_` and `power_gpu_seconds` likewise."""
     memory_byte_seconds: float
     memory_gpu_seconds: float
     energy_joules: float
@@ -62,27 +62,27 @@ class GpuTotals(msgspec.Struct, frozen=True):
     states: list[StateTotals]
     """Those with the most time first."""
     steps: list[StepEnergy]
-    """In order; those of which nothing is known are left out."""
+    """In order; steps without samples are left out."""
 
 
 class StateUsage(msgspec.Struct, frozen=True):
-    """What the GPUs did while a role was in a state. None where no sample tells."""
+    """GPU usage while a role was in a state; None where there are no samples."""
 
     role: str
     name: str
     seconds: float
     """Wall time in the state on all hosts together; lanes of one host that overlap count once."""
     gpus: int
-    """GPUs that a sample tells something about."""
+    """GPUs with samples during the state."""
     utilization_ratio: float | None
     memory_used_bytes: float | None
-    """Of one GPU, in the mean."""
+    """The mean of one GPU."""
     energy_joules: float | None
     """Of all GPUs together."""
 
 
 class UsageByState(msgspec.Struct, frozen=True):
-    """What the GPUs did in each state of each role, and the energy of each step."""
+    """GPU usage in each state of each role, and the energy of each step."""
 
     states: list[StateUsage]
     steps: list[StepEnergy]
@@ -129,7 +129,7 @@ _STATES = """
         lead(reached_ns, 1, last_ns) OVER (PARTITION BY kind, host ORDER BY start_ns) AS end_ns
     FROM starts JOIN ends USING (kind, host) JOIN kinds USING (kind)
 """
-"""Intervals that do not overlap, for each host and kind of state. A kind is a role's state, or a step; states first."""
+"""Intervals that do not overlap, by host and kind. A kind is a role's state, or a step; states first."""
 
 _LINES = """
     SELECT series_id, name, coalesce(json_extract_string(series.labels, '$.host'), host),
@@ -145,21 +145,21 @@ _READ_SAMPLES = f"SELECT series_id, time_ns, value {_SAMPLES}"
 
 
 class GpuScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a run to look at."""
+    """The part of a run to analyze."""
 
     start_ns: int | None = None
-    """The first moment, in aligned time."""
+    """Aligned time."""
     end_ns: int | None = None
-    """The moment after the last."""
+    """Aligned time, exclusive."""
     first_step: int | None = None
     """Only states of this step and later ones."""
     last_step: int | None = None
     max_gap_s: float = MAX_GAP_S
-    """Samples of a GPU that are further apart tell nothing about the time between them."""
+    """Time between samples of a GPU that are further apart is unknown."""
 
 
 def usage_of_run(cursor: Cursor, scope: GpuScope | None = None) -> UsageByState:
-    """Return how busy the GPUs were in each state, as "GPU busy 31 % during rollout", and the energy of each step."""
+    """Return how busy the GPUs were in each state ("GPU busy 31% during rollout"), and the energy of each step."""
     totals = gpu_totals(cursor, scope)
     return UsageByState([_usage(state) for state in totals.states], totals.steps)
 
@@ -183,8 +183,7 @@ def _mean(total: float, seconds: float) -> float | None:
 def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
     """Join the GPUs of a run with its states.
 
-    A state that is open counts up to its process's last word; of a state that reaches out of the window only what lies
-    in it counts.
+    An open state counts up to its process's last batch; states are clipped to the window.
     """
     scope = scope or GpuScope()
     window = _Window(cursor, scope.start_ns, scope.end_ns, int(scope.max_gap_s * 1e9))
@@ -198,7 +197,7 @@ def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
 
 
 class _Window:
-    """A window of aligned time, and the recorded times between which everything lies that tells about it."""
+    """A window of aligned time, and the range of recorded times that covers it."""
 
     def __init__(self, cursor: Cursor, start_ns: int | None, end_ns: int | None, max_gap_ns: int) -> None:
         self.start_ns = start_ns or 0
@@ -208,14 +207,14 @@ class _Window:
         self.span_bounds = recorded_spans(cursor, start_ns, end_ns)
 
     def recorded(self, first_ns: int, last_ns: int) -> Parameters:
-        """Return when samples were recorded that tell about a part of the window."""
+        """Return the recorded times of the samples that matter to a part of the window."""
         return {
             "earliest": max(first_ns - self._most_offset - self.max_gap_ns, -_FOREVER_NS),
             "latest": min(last_ns - self._least_offset + self.max_gap_ns + 1, _FOREVER_NS),
         }
 
     def parts(self, cursor: Cursor, series: Parameters, islands: int) -> list[int]:
-        """Return where to cut the window, so that the samples and islands of a part fit into memory; with its ends."""
+        """Return the edges of parts of the window whose samples and islands fit into memory."""
         if not islands:
             return []
         extent = cursor.execute(_EXTENT, series | self.recorded(self.start_ns, self.end_ns)).fetchall()
@@ -278,13 +277,13 @@ class _Line(NamedTuple):
 
 
 class _Lines:
-    """The quantities of all GPUs; several series may tell about one, as after a restart."""
+    """The quantities of all GPUs; one may have several series, for example after a restart."""
 
     def __init__(self, cursor: Cursor) -> None:
         found = cursor.execute(_LINES, {"metrics": list(GPU_METRICS)}).fetchall()
         self.series: list[int] = [series_id for series_id, *_ in found]
         self.number, self.offset_ns = np.zeros((2, max(self.series, default=0) + 1), np.int64)
-        """The line of a series, and what aligns its times."""
+        """The line of a series, and its clock offset."""
         numbers: dict[_Line, int] = {}
         for series_id, *told, offset_ns in found:
             self.number[series_id] = numbers.setdefault(_Line(*told), len(numbers))
@@ -293,7 +292,7 @@ class _Lines:
 
 
 class _Sums:
-    """Adds up what samples tell about states and steps."""
+    """Sums samples over states and steps."""
 
     def __init__(self, kinds: list[_Kind], islands: dict[str, _Islands], lines: _Lines, max_gap_ns: int) -> None:
         self._kinds = kinds
@@ -310,7 +309,7 @@ class _Sums:
         self.most_islands = max(
             (count * len(islands[host].kind) for host, count in counts.items() if host in islands), default=0
         )
-        """The most islands of all lines of a host, which are looked at together."""
+        """The largest number of islands of all lines of a host, which are processed together."""
 
     def add(self, first_ns: int, last_ns: int, samples: dict[str, NDArray[Any]]) -> None:
         """Add one part of the window, from the samples in it and around it."""
@@ -326,7 +325,7 @@ class _Sums:
         times, values = times[order], samples["value"][order]
         together: dict[tuple[str, bytes], list[tuple[int, Floats]]] = {}
         for number, (begin, end) in zip(numbers[order[bounds[:-1]]].tolist(), pairwise(bounds), strict=True):
-            # The GPUs of a host are read at the same times, all quantities at once: one look answers for all of them.
+            # All quantities of a host's GPUs are sampled at the same times: one lookup serves all of them.
             key = self._lines.all[number].host, times[begin:end].tobytes()
             together.setdefault(key, []).append((number, values[begin:end]))
         islands = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
@@ -364,12 +363,12 @@ class _Sums:
 
 
 class _History:
-    """What quantities that were read at the same times add up to, each from its first sample on.
+    """The integrals of quantities that were sampled at the same times.
 
     Args:
         times: of the samples.
         values: of the samples, a row for each quantity.
-        max_gap_ns: samples that are further apart tell nothing about the time between them.
+        max_gap_ns: the time between samples that are further apart is unknown.
     """
 
     def __init__(self, times: Integers, values: list[Floats], max_gap_ns: int) -> None:
@@ -381,10 +380,10 @@ class _History:
         self._areas = _before(self._widths_s * (self._values + self._rises / 2))
 
     def until(self, moments: Integers) -> tuple[Floats, Floats]:
-        """Return for how long the quantities were known up to some moments, and the area under each of them."""
+        """Return for how long the quantities were known up to some times, and the area under each of them."""
         places = np.maximum(np.searchsorted(self._times, moments, side="right") - 1, 0)
         widths_s = self._widths_s[places]
-        # What is before the first sample has come to nothing.
+        # Nothing is known before the first sample.
         into_s = np.maximum(moments - self._times[places], 0) / 1e9 * (widths_s > 0)
         share = into_s / np.where(widths_s > 0, widths_s, 1.0)
         area = into_s * (self._values[:, places] + self._rises[:, places] * share / 2)
@@ -392,5 +391,5 @@ class _History:
 
 
 def _before(amounts: Floats) -> Floats:
-    """Return what came before each amount of a row."""
+    """Return the sum before each amount of a row."""
     return np.cumsum(amounts, axis=-1) - amounts

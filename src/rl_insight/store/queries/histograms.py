@@ -1,4 +1,4 @@
-"""Distributions over time: quantiles and heat maps from histograms that grow since their process started."""
+"""Distributions over time: quantiles and heat maps from histograms that are cumulative since process start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, check_
 
 
 class HeatMap(msgspec.Struct, frozen=True):
-    """How many values fell where, in each interval."""
+    """The distribution of values in each interval."""
 
     x: list[int]
     lower: list[float]
@@ -67,9 +67,9 @@ def quantiles(
     group_by: list[str] | None = None,
     axis: Axis = "time",
 ) -> list[Line]:
-    """Return quantiles (shares from 0 to 1) of what was recorded in each interval; a line for each group and share.
+    """Return quantiles (shares from 0 to 1) of the values in each interval; one line per group and share.
 
-    Values are within 2.2 % of the exact ones. The share is in the label `quantile`.
+    Values are within 2.2% of the exact ones. The share is in the label `quantile`.
     """
     if not shares or not all(0.0 <= share <= 1.0 for share in shares):
         raise QueryError(f"the shares {shares} are out of range: give numbers from 0 to 1.")
@@ -96,7 +96,7 @@ def heat_map(
     matchers: list[str] | None = None,
     axis: Axis = "time",
 ) -> HeatMap:
-    """Return how the values of a metric were spread in each interval, in at most about `rows` rows."""
+    """Return the distribution of a metric's values in each interval, in about `rows` rows at most."""
     if not 1 <= rows <= 1_000:
         raise QueryError(f"{rows} rows are out of range: ask for 1 to 1000.")
     check_range(start_ns, end_ns, width, axis)
@@ -127,7 +127,7 @@ def heat_map(
 
 
 def _codes_per_row(codes: list[int], rows: int) -> int:
-    """Return how many neighbouring buckets share a row: a power of two, at most some octaves."""
+    """Return how many neighboring buckets share a row: a power of two, at most some octaves."""
     per_row = 1
     while len({_row_of(code, per_row) for code in codes}) > rows and per_row < 4096 * BUCKETS_PER_OCTAVE:
         per_row *= 2
@@ -166,11 +166,11 @@ def _merged(
 
 
 def _increases(found: dict[str, Any]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return how much each bucket grew since the state before, and the order of rows in which that is returned.
+    """Return how much each bucket grew since the previous state, and the order of those rows.
 
-    A bucket that shrank, or a series whose count did, began anew.
+    A bucket that shrank, or a series whose count did, was reset.
     """
-    # Sorted by series and code, a bucket stands right behind itself in the state before, if it was there.
+    # Sorted by series and code, a bucket directly follows itself in the previous state, if it was there.
     order = order_by(found["series_id"], found["code"], found["row"])
     row, code, series, value = (found[name][order] for name in ("row", "code", "series_id", "value"))
     is_next = (series[1:] == series[:-1]) & (code[1:] == code[:-1]) & (row[1:] == row[:-1] + 1)

@@ -24,7 +24,7 @@ class Hotspot(msgspec.Struct, frozen=True):
     role: str | None
     lane_id: int | None
     count: int
-    """Those that have ended; in a window, the open ones too."""
+    """Ended spans; in a window, also open ones."""
     total_ns: int
     wall_ns: int
     """How long at least one of them was running."""
@@ -38,7 +38,7 @@ class Hotspot(msgspec.Struct, frozen=True):
 
 
 Key = tuple[int | None, str | None, int | None]
-"""Name, role, lane; those that a grouping leaves out are None."""
+"""Name, role, lane; None where the grouping does not use them."""
 
 _GROUPINGS = get_args(GroupBy)
 _PAIRS = "SELECT lane_id, name_id, count(*) FROM ({rows}) GROUP BY ALL ORDER BY ALL"
@@ -58,15 +58,8 @@ def hotspots(
 ) -> list[Hotspot]:
     """Return where the time goes: the groups of spans in a scope, the most wall time first.
 
-    Wall time is the union of intervals. With `start_ns` or `end_ns`, every span that overlaps the window counts with
-    its part inside it, also one that began earlier or ends later; open spans count up to the window's end, or to now.
-
-    Args:
-        cursor: of the run.
-        scope: which spans; None for all.
-        group_by: what makes a group.
-        limit: at most this many groups.
-        now_ns: in a window, open spans count up to here; None for the clock of this machine.
+    Wall time is the union of intervals. With `start_ns` or `end_ns`, spans that overlap the window are clipped to it;
+    open spans count up to the window's end, or to now.
 
     >>> hotspots(cursor, Scope(last_steps=1))  # doctest: +SKIP
     """

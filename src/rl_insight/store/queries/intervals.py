@@ -44,7 +44,7 @@ def merged(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
 
 
 def covered_until(starts: NDArray[np.int64], ends: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how much of the time up to each moment the intervals cover; they are in order and have gaps between them.
+    """Return how much of the time up to each moment the intervals cover; they are sorted and disjoint.
 
     >>> covered_until(np.array([0, 20]), np.array([10, 30]), np.array([-5, 4, 15, 25, 99])).tolist()
     [0, 4, 10, 15, 20]
@@ -71,13 +71,13 @@ def quantiles(values: NDArray[np.int64], shares: Sequence[float]) -> list[float]
 
 
 def quantile_ranks(count: int, shares: Sequence[float]) -> list[int]:
-    """Return the ranks of the values that quantiles of so many values are interpolated from."""
+    """Return the ranks that quantiles of `count` values are interpolated from."""
     lower = {int(share * (count - 1)) for share in shares}
     return sorted(lower | {min(rank + 1, count - 1) for rank in lower})
 
 
 def between_ranks(ordered: Mapping[int, int] | NDArray[np.int64], count: int, shares: Sequence[float]) -> list[float]:
-    """Return quantiles of so many values from those at the ranks that matter."""
+    """Return quantiles of `count` values from those at `quantile_ranks`."""
     found = []
     for share in shares:
         place = share * (count - 1)
@@ -100,7 +100,7 @@ def by_group(groups: NDArray[Any]) -> list[tuple[int, NDArray[np.int64]]]:
 
 
 def group_order(groups: NDArray[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    """Return the rows of at least one group, one group after the other, and where each begins; at last, the end.
+    """Return the rows of at least one group, group by group, and where each starts; finally, the end.
 
     >>> order, bounds = group_order(np.array([1, 0, 1]))
     >>> order.tolist(), bounds

@@ -69,7 +69,7 @@ class LogInterval(msgspec.Struct, frozen=True):
 
 
 class LogHistogram(msgspec.Struct, frozen=True):
-    """How many lines were logged when; intervals without lines are left out."""
+    """Log lines per interval; empty intervals are left out."""
 
     width_ns: int
     intervals: list[LogInterval]
@@ -130,12 +130,12 @@ _DIRECTIONS = {True: "DESC", False: "ASC"}
 def search_logs(
     cursor: Cursor, chosen: LogConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[LogLine]:
-    """Return the log lines that fit every condition given; `text` is looked for in message and attributes."""
+    """Return the log lines that match every given condition; `text` matches in message and attributes."""
     return _found(cursor, LogLine, "log_data", chosen or LogConditions(), limit, newest_first=newest_first)
 
 
 def log_histogram(cursor: Cursor, chosen: LogConditions | None = None, *, intervals: int = 100) -> LogHistogram:
-    """Return how many of the log lines that fit every condition given were logged when, in so many intervals."""
+    """Return the number of matching log lines over time, in `intervals` intervals."""
     if not 1 <= intervals <= MAX_INTERVALS:
         raise QueryError(f"intervals {intervals} is out of range: it must be from 1 to {MAX_INTERVALS}.")
     chosen = chosen or LogConditions()
@@ -152,7 +152,7 @@ def log_histogram(cursor: Cursor, chosen: LogConditions | None = None, *, interv
 def search_events(
     cursor: Cursor, chosen: EventConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[Event]:
-    """Return the events that fit every condition given; `text` is looked for in name and attributes."""
+    """Return the events that match every given condition; `text` matches in name and attributes."""
     return _found(cursor, Event, "event_data", chosen or EventConditions(), limit, newest_first=newest_first)
 
 

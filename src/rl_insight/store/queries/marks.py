@@ -1,6 +1,6 @@
-"""What a time axis shows beside its data: events, checkpoints, processes that were started again, and annotations.
+"""Marks on a time axis: events, checkpoints, restarted processes, and annotations.
 
-Instants of one name that are close together, as when all ranks report the same, are one mark.
+Nearby instants with the same name, as when all ranks report the same, are merged into one mark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PLACES = 500
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something to know about a moment; the time is aligned."""
+    """A mark at an aligned time."""
 
     time_ns: int
     kind: str
-    """`event`, `checkpoint`, `process` (one that was started again) or `annotation`."""
+    """`event`, `checkpoint`, `process` (a restart) or `annotation`."""
     name: str
     count: int
     step: int | None
@@ -42,7 +42,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A text that a person left at a moment."""
+    """A note that a person attached to a time."""
 
     time_ns: int
     text: str
@@ -87,8 +87,8 @@ _ANNOTATIONS = Kept[list[Annotation]]("annotations", list[Annotation])
 def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None) -> list[Mark]:
     """Return events outside of sessions, checkpoints, restarts of processes and annotations, in order.
 
-    Instants of one name that are close together, as when all ranks report the same, are one mark. There are at most
-    `MAX_MARKS` of a kind.
+    Nearby instants with the same name, as when all ranks report the same, are merged into one mark. There are at most
+    `MAX_MARKS` per kind.
     """
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty: it must end after it begins.")
@@ -122,13 +122,13 @@ def read_annotations(cursor: Cursor) -> list[Annotation]:
 
 
 def annotate(store: RunStore, time_ns: int, text: str) -> list[Annotation]:
-    """Leave a text at a moment, in place of the one that is there; an empty one removes it. Returns all annotations.
+    """Set the annotation of a time; an empty text removes it. Returns all annotations.
 
     Raises:
         QueryError: there are too many, or it is too long.
     """
     if len(text) > MAX_TEXT_LENGTH:
-        raise QueryError(f"the annotation has {len(text)} characters: it may have at most {MAX_TEXT_LENGTH}.")
+        raise QueryError(f"the annotation has {len(text)} characters: the limit is {MAX_TEXT_LENGTH}.")
     with store.writing() as connection:
         kept = [note for note in read_annotations(connection) if note.time_ns != time_ns]
         if text.strip():

@@ -21,10 +21,10 @@ from rl_insight.store.queries.intervals import (
 )
 
 MAX_ROWS: Final = 2_000_000
-"""Spans that are in memory at once: they take up to 100 bytes each while they are measured."""
+"""How many spans are in memory at once; each takes up to 100 bytes while it is measured."""
 SHARES: Final = (0.5, 0.95, 0.99)
 _MANY: Final = 200
-"""From so many groups on, they are measured together."""
+"""From this many groups on, they are measured together."""
 _SLICES: Final = 1024
 _TOTALS = """
     SELECT count(*), sum(duration_ns), max(duration_ns), count(*) FILTER (failed), min(start_ns), max(start_ns)
@@ -114,12 +114,12 @@ def _share(
 
 
 def measure_large(execute: Execute, rows: str) -> Measured:
-    """Measure all spans of a statement as one group, without ever holding more than `MAX_ROWS` of them."""
+    """Measure all spans of a statement as one group, `MAX_ROWS` at a time."""
     ((count, total, longest, errors, first, last),) = execute(_TOTALS.replace("{rows}", rows)).fetchall()
     wall, reached = 0, first
     for found in in_slices(execute, rows, "start_ns", (first, last), (last - first) // _SLICES + 1):
         ends = found["start_ns"] + found["duration_ns"]
-        # A span that reaches into this slice covers all of the time up to its end.
+        # An earlier span that reaches into this slice covers the time up to its end.
         begun = np.maximum(found["start_ns"], reached)
         wall += union_ns(begun, np.maximum(ends, begun))
         reached = max(reached, int(ends.max()))
@@ -131,7 +131,7 @@ def in_slices(
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield the rows of a statement slice by slice of a column, `MAX_ROWS` at a time.
 
-    A slice holds whole intervals of a width, and more rows only where a single interval does.
+    A slice has full intervals of a width; it has more rows only if a single interval does.
     """
     first, last = extent
     words = {"{rows}": rows, "{column}": column}
@@ -142,7 +142,7 @@ def in_slices(
 
 
 def share_of_lengths(execute: Execute, rows: str, count: int) -> list[float]:
-    """Return the quantiles of `SHARES` of the lengths of so many spans, as `quantiles` does."""
+    """Return the quantiles `SHARES` of the lengths of `count` spans, as `quantiles` does."""
     found = lengths_at(execute, rows, quantile_ranks(count, SHARES))
     return between_ranks({rank: one.length for rank, one in found.items()}, count, SHARES)
 
@@ -156,10 +156,10 @@ class Length(NamedTuple):
 
 
 def lengths_at(execute: Execute, rows: str, ranks: Sequence[int]) -> dict[int, Length]:
-    """Return the lengths that spans of a statement have by their ranks; the shortest has rank 0.
+    """Return the lengths of a statement's spans at some ranks; the shortest has rank 0.
 
-    Spans are counted in buckets first, then lengths in the buckets that matter. Reading twice is several times faster
-    than sorting, or a quantile of all lengths, and needs no memory for it.
+    Spans are counted in buckets first, then exact lengths in the relevant buckets. Two scans are several times faster
+    than a sort or DuckDB's quantiles, and need little memory.
     """
     before, below = 0, {}
     for bucket, count in execute(_BUCKETS.replace("{rows}", rows)).fetchall():
@@ -176,7 +176,7 @@ def lengths_at(execute: Execute, rows: str, ranks: Sequence[int]) -> dict[int, L
 
 
 def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
-    """Return where slices of numbered rows begin that hold at most so many, unless a single number holds more.
+    """Return where slices of at most so many numbered rows start; a single number may have more.
 
     >>> slice_edges([(0, 5), (1, 3), (7, 4), (8, 90), (9, 1)], 8)
     [0, 7, 8, 9]
@@ -192,7 +192,7 @@ def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
 
 
 def _filled(sql: str, words: Mapping[str, str]) -> str:
-    """Put words into a statement; not `str.format`, because rows may hold places that are filled later."""
+    """Fill in a statement; `rows` may have placeholders that are filled later, so not with `str.format`."""
     for place, word in words.items():
         sql = sql.replace(place, word)
     return sql

@@ -1,4 +1,4 @@
-"""Metrics: which there are, and their values over time or over training steps."""
+"""Metrics: the list, and their values over time or training steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 def parse_matchers(texts: Iterable[str] | None) -> list[Matcher]:
-    """Return conditions on labels from their short form: `label=value`, or `label=~regex`.
+    """Parse conditions on labels: `label=value`, or `label=~regex`.
 
     >>> parse_matchers(["role=rollout", "rank=~1."])
     [Matcher(label='role', value='rollout', regex=False), Matcher(label='rank', value='1.', regex=True)]
@@ -75,8 +75,8 @@ class Line(msgspec.Struct, frozen=True):
     def smoothed(self, weight: float) -> Line:
         """Return the line as exponential moving averages, in which a point has `weight` times the weight of the next.
 
-        As many points as there are count: the first is itself, not an average with zeros before it. Points without a
-        finite value stay as they are and count for nothing.
+        The average is not biased toward zero at the start: the first point is unchanged. Non-finite points are
+        unchanged and ignored.
         """
         total, weights = 0.0, 0.0
         values: list[float | str | None] = []
@@ -89,7 +89,7 @@ class Line(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, y=values)
 
     def for_json(self) -> Line:
-        """Return the line with values that survive JSON."""
+        """Return the line with values that JSON can represent."""
         return msgspec.structs.replace(self, y=json_form(self.y))
 
 
@@ -139,8 +139,8 @@ _GAUGE = {
         ) GROUP BY line, x ORDER BY line, x
     """,
 }
-# Counters arrive as totals since their process started. What a sample adds is its total less the one before; the first
-# sample adds all of it, and so does one that is smaller than its predecessor, because the counter began anew.
+# Counters arrive as totals since their process started. A sample adds its total minus the previous one; the first
+# sample adds all of it, and so does one that is smaller than its predecessor, because the counter was reset.
 _INCREASE = """
     points AS (
         SELECT line, series_id, time_ns + offset_ns AS at_ns, value, {x} AS x, {has_x} AS wanted
@@ -171,7 +171,7 @@ def metrics(cursor: Cursor) -> list[Metric]:
 
 
 def label_values(cursor: Cursor, label: str, metric: str | None = None) -> list[str]:
-    """Return the values that a label has, of one metric or of all; at most a thousand."""
+    """Return the values of a label, for one metric or all; at most a thousand."""
     value = f"{label}::VARCHAR" if label in PROCESS_LABELS else "json_extract_string(series.labels, $path)"
     given = {"name": metric, "path": json_path(label)}
     sql = _LABEL_VALUES.format(value=value)
@@ -190,17 +190,17 @@ class Chosen(msgspec.Struct, frozen=True):
     labels: list[dict[str, str]]
 
     def parameters(self) -> Parameters:
-        """Return the parameters that stand for them in SQL."""
+        """Return them as SQL parameters."""
         return {"series": self.series, "lines": self.lines, "offsets": self.offsets}
 
 
 def kept_labels(group_by: list[str] | None) -> list[str] | None:
-    """Return the labels that lines are grouped by; None, also from a star, keeps every series apart."""
+    """Return the labels that lines are grouped by; None, or a star, keeps every series separate."""
     return None if group_by is None or "*" in group_by else [label for label in group_by if label]
 
 
 def choose(cursor: Cursor, metric: str, matchers: list[str] | None, group_by: list[str] | None) -> Chosen:
-    """Find the series of a metric that match, and group them; `group_by=None` keeps every series apart.
+    """Find the series of a metric that match, and group them; `group_by=None` keeps every series separate.
 
     Raises:
         QueryError: a condition cannot be parsed, a regular expression is wrong, or there are too many groups.
@@ -238,7 +238,7 @@ def _matching(cursor: Cursor, matcher: Matcher, values: list[str]) -> list[bool]
         return [value == matcher.value for value in values]
     if not values:
         return []
-    # DuckDB's expressions take linear time on any input, Python's do not.
+    # DuckDB's regular expressions take linear time on any input, Python's do not.
     try:
         rows = cursor.execute(_MATCHES, {"values": values, "pattern": matcher.value}).fetchall()
     except duckdb.InvalidInputException as error:
@@ -267,10 +267,10 @@ def range_query(
         metric: its name.
         start_ns: aligned time.
         end_ns: aligned time, exclusive.
-        width: of an interval: nanoseconds, or steps on the axis of steps.
-        aggregation: default `avg` for gauges, `rate` (a second; on the axis of steps, a step) for counters.
+        width: of an interval, in nanoseconds or steps.
+        aggregation: default `avg` for gauges, `rate` (per second, or per step) for counters.
         matchers: conditions on labels, as `label=value` or `label=~regex`, all of which must hold.
-        group_by: labels to keep apart; None or `*` keeps every series apart, an empty list makes one line.
+        group_by: labels to group by; None or `*` keeps every series separate, an empty list makes one line.
         axis: `time` or `step`.
         smoothing: the weight of a point relative to the next.
     """
@@ -289,17 +289,13 @@ def range_query(
 
 
 def on_axis(cursor: Cursor, table: str, axis: str) -> dict[str, str]:
-    """Return what stands for the axis and for the table of values in the SQL of a query."""
+    """Return the axis and the table of values as SQL fragments."""
     x, has_x = AXES[axis]
     return {"x": x, "has_x": has_x, "table": stepped(cursor, table) if axis == "step" else table}
 
 
 def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:
-    """Refuse a range that is empty or would give too many points.
-
-    Raises:
-        QueryError: what is wrong.
-    """
+    """Refuse a range that is empty or has too many points, with a `QueryError`."""
     if axis not in AXES:
         raise QueryError(f"axis {axis!r} is unknown: it must be time or step.")
     if not -(2**62) < start_ns < end_ns < 2**62:
@@ -307,7 +303,7 @@ def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:
     if not 1 <= width < 2**62:
         raise QueryError(f"the width {width} is out of range: it must be at least 1.")
     if axis == "time" and (end_ns - start_ns) // width > MAX_POINTS:
-        raise QueryError(f"more than {MAX_POINTS} points: ask for wider intervals.")
+        raise QueryError(f"more than {MAX_POINTS} points: use wider intervals.")
 
 
 def _lines(labels: list[dict[str, str]], rows: list[tuple[Any, ...]], per: float) -> list[Line]:

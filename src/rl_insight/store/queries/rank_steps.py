@@ -1,4 +1,4 @@
-"""A phase or a metric by process and step: the map to start from in a run of many ranks."""
+"""A phase or a metric by process and step: the overview of a run with many ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     lane_id: int | None
     """The first lane of the process; None where it has none."""
     values: list[float | None]
-    """As many as there are steps; None where nothing was recorded."""
+    """One per step; None where nothing was recorded."""
 
 
 class RankGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class RankGrid(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: list[int]
     rows: list[RankRow]
     names: list[str]
-    """States and operations that can be asked for, the most time first."""
+    """The available states and operations, the most time first."""
 
 
 _PROCESSES = """
@@ -52,7 +52,7 @@ _PROCESSES = """
     FROM processes LEFT JOIN lanes USING (process) GROUP BY ALL ORDER BY role, rank NULLS LAST, process_id
 """
 _OF_NAME = "name_id IN (SELECT name_id FROM names WHERE name = $name)"
-# Short spans are found by the order of the file, which is that of time; long ones may have begun long before.
+# Short spans are found by the time order of the file; long ones may have started much earlier.
 _SPANS = f"""
     SELECT process, start_ns + clock_offset_ns AS start_ns, start_ns + clock_offset_ns + duration_ns AS end_ns
     FROM span_data {LANE_CLOCK}
@@ -96,10 +96,10 @@ def rank_steps(
 ) -> RankGrid:
     """Return a phase (by default the one with the most time) or a metric by process and finished step.
 
-    A row of a metric that devices have, as `gpu_utilization_ratio`, is one device of a host.
+    For a metric of devices, such as `gpu_utilization_ratio`, a row is one device of a host.
     """
     if name is not None and metric is not None:
-        raise QueryError("name and metric exclude each other: ask for one of them.")
+        raise QueryError("name and metric are mutually exclusive: give one of them.")
     _, windows = finished_steps(cursor, first, last, now_ns)
     processes = {row[0]: row[1:] for row in cursor.execute(_PROCESSES).fetchall()}
     names = _names(cursor, windows) if windows else []
@@ -164,7 +164,7 @@ def _of_metric(
     found = cursor.execute(_SAMPLES, given).fetchnumpy()
     place = order[np.searchsorted(starts[order], found["time_ns"], "right") - 1]
     usable = (found["time_ns"] < ends[place]) & np.isfinite(found["value"])
-    # Series of one device, as processes that were restarted have them, are one row.
+    # Series of one device, for example of restarted processes, share a row.
     titles: dict[int, tuple[str, int]] = {}
     for series_id, process, labels in cursor.execute(_SERIES, {"name": metric}).fetchall():
         titles[series_id] = _device(labels, processes[process]), process
@@ -188,7 +188,7 @@ def _of_metric(
 
 
 def _device(labels: str, place: tuple[Any, ...]) -> str:
-    """Return what a series of a metric is of: a device of a host, or its process."""
+    """Return the subject of a series: a device of a host, or its process."""
     known: dict[str, str] = msgspec.json.decode(labels)
     host = known.get("host") or known.get("node") or place[3]
     if "gpu" in known:

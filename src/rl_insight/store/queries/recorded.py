@@ -1,4 +1,4 @@
-"""From aligned time to recorded time, in whose order the tables are: by it, DuckDB skips most of a file."""
+"""From aligned to recorded time: tables are in order of recorded time, so DuckDB can skip most of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clock_offsets(cursor: Cursor) -> tuple[int, int]:
 
 
 def recorded_spans(cursor: Cursor, start_ns: int | None, end_ns: int | None) -> Parameters:
-    """Return when the ended spans were recorded to begin that overlap a window of aligned time, by the fragments."""
+    """Return the recorded start times of ended spans that may overlap a window of aligned time."""
     least, most = clock_offsets(cursor)
     found: Parameters = {}
     if start_ns is not None:

@@ -1,4 +1,4 @@
-"""The reward of a run: the metric that frameworks report it as, or the mean over its sessions."""
+"""The reward of a run: a metric of its framework, or the mean over its sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REWARDS: Final = (
     "rollout/reward", "ppo_actor/task_reward/avg", "rollout/raw_reward", "reward/all/mean", "rollout/reward_mean",
     "rewards/mean", "objective/scores", "episode_reward_mean",
 )  # fmt: skip
-"""What frameworks call the mean reward of a step, the most telling first."""
+"""Framework metrics of the mean reward of a step, by preference."""
 
 _GAUGES = """
     SELECT DISTINCT name FROM series
@@ -33,7 +33,7 @@ _OF_SESSIONS = """
 
 
 def reward_metric(cursor: Cursor) -> str | None:
-    """Return the name of the gauge that is the mean reward; None where a run records none."""
+    """Return the name of the gauge of the mean reward; None if the run has none."""
     order = {normalized(name): place for place, name in enumerate(REWARDS)}
     plain = {name: normalized(name).removeprefix("train_") for (name,) in cursor.execute(_GAUGES).fetchall()}
     known = [(order[text], name) for name, text in plain.items() if text in order]
@@ -41,7 +41,7 @@ def reward_metric(cursor: Cursor) -> str | None:
 
 
 def latest_reward(cursor: Cursor) -> float | None:
-    """Return the latest mean reward: of the metric, else of the sessions of the last step; None without any."""
+    """Return the latest mean reward: from the metric, else from the sessions of the last step; None if unknown."""
     metric = reward_metric(cursor)
     sql, given = (_OF_SESSIONS, {}) if metric is None else (_LATEST, {"name": metric})
     ((found,),) = cursor.execute(sql, given).fetchall()

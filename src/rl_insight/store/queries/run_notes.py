@@ -1,4 +1,4 @@
-"""What people and programs say about a run as a whole: its configuration, tags and notes."""
+"""The configuration, tags and notes of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONFIG = """
 
 
 class RunNotes(msgspec.Struct, frozen=True):
-    """What people say about a run."""
+    """The tags and notes of a run."""
 
     tags: list[str] = []
     notes: str = ""
@@ -71,7 +71,7 @@ def read_notes(cursor: Cursor) -> RunNotes:
 
 
 def write_notes(store: RunStore, tags: Iterable[str] | None = None, notes: str | None = None) -> RunNotes:
-    """Set the tags or the notes of a run, or both; None keeps what is there.
+    """Set the tags or the notes of a run, or both; None keeps the current value.
 
     Raises:
         QueryError: there are too many tags, or one or the notes are too long.

@@ -1,4 +1,4 @@
-"""Which spans hotspots and flame graphs look at."""
+"""The scope of hotspots and flame graphs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rl_insight.store.queries.steps import step_range, stepped_spans
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spans to look at: all, one step, the last steps, a window; conditions add up.
+    """Which spans to analyze: all, one step, the last steps, a window; conditions add up.
 
-    In a window, of every span that overlaps it only the part inside counts, and open spans count up to now.
+    Spans are clipped to a window, and open spans count up to now.
     """
 
     step: int | None = None
@@ -37,7 +37,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 _FRAGMENTS = {
     "step": "step = $step",
     "from_step": "step >= $from_step",
-    # A span without length is inside when it begins there.
+    # A span of length zero is inside if it starts there.
     "from_ns": "(start_ns + clock_offset_ns + duration_ns > $from_ns OR start_ns + clock_offset_ns >= $from_ns)",
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
     "lanes": "lane_id IN (SELECT unnest($lanes))",
@@ -45,7 +45,7 @@ _FRAGMENTS = {
 }
 _PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
 _ANY_OFFSET = "SELECT count(*) > 0 FROM processes WHERE clock_offset_ns <> 0"
-# Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
+# If no clock is off, which is the common case, millions of rows need no join with their offsets.
 _SOURCES = {
     True: f"(SELECT *, rowid AS row_number FROM {{table}}) JOIN ({_PLACES}) USING (lane_id)",  # noqa: S608  (constants)
     False: "(SELECT *, rowid AS row_number, 0::BIGINT AS clock_offset_ns FROM {table})",
@@ -62,7 +62,7 @@ _PART = """
 
 
 class ScopedSpans:
-    """The spans of a scope, as SQL: `{ended}` and `{opened}` are what to read from, `{where}` which rows."""
+    """The spans of a scope, as SQL: `{ended}` and `{opened}` are the sources, `{where}` the condition."""
 
     def __init__(self, cursor: Cursor, scope: Scope, now_ns: int | None = None) -> None:
         self._cursor = cursor
@@ -84,14 +84,14 @@ class ScopedSpans:
         self._parameters = given | recorded | _bounds(scope) | {"now_ns": now_ns}
 
     def execute(self, sql: str, **more: Any) -> Cursor:
-        """Run a statement that names the spans as above."""
+        """Run a statement with these placeholders."""
         sql = sql.format(ended=self._ended, opened=self._opened, where=self._where)
         return self._cursor.execute(sql, used(sql, self._parameters | more))
 
     def rows(self, columns: str, *, with_open: bool) -> str:
-        """Return the statement for some columns, the aligned `start_ns` and `duration_ns`, for `execute`.
+        """Return the statement for some columns plus the aligned `start_ns` and `duration_ns`, for `execute`.
 
-        In a window those are of the part inside; open spans last until now.
+        In a window, spans are clipped; open spans last until now.
         """
         form = _PART if self._is_window else _WHOLE
         sources = ("{ended}", "{opened}") if with_open or self._is_window else ("{ended}",)
@@ -99,7 +99,7 @@ class ScopedSpans:
 
 
 def placed(cursor: Cursor, table: str) -> str:
-    """Return what to read a table of spans from to have its `clock_offset_ns` and `row_number`, too."""
+    """Return a source that adds `clock_offset_ns` and `row_number` to a table of spans."""
     ((is_any_off,),) = cursor.execute(_ANY_OFFSET).fetchall()
     return _SOURCES[is_any_off].format(table=table)
 
@@ -113,7 +113,7 @@ def _bounds(scope: Scope) -> Parameters:
 
 
 def from_step(cursor: Cursor, scope: Scope) -> int | None:
-    """Return the first of the latest steps that a scope asks for; None where it asks for none, or none is known."""
+    """Return the first of the `last_steps` of a scope; None if it has none, or the run has no steps."""
     if scope.last_steps is None:
         return None
     if scope.last_steps < 1:

@@ -1,7 +1,7 @@
 """Groups of samples that are compared with each other, as in GRPO, and how stale samples are.
 
 A group is the samples of one `group_id` (by default a task) in one step. A group whose rewards are all equal is dead:
-its advantages are zero, so it teaches nothing.
+its advantages are zero, so nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SampleGroup(msgspec.Struct, frozen=True):
     """Samples with a reward; the figures below are about these."""
     mean: float | None
     spread: float | None
-    """The standard deviation of the rewards, as of the whole population."""
+    """The population standard deviation of the rewards."""
     least: float | None
     most: float | None
     is_dead: bool
@@ -60,14 +60,14 @@ class GroupPage(msgspec.Struct, frozen=True):
 
 
 class StaleCount(msgspec.Struct, frozen=True):
-    """How many samples are so many versions behind."""
+    """How many samples lag behind by a number of versions."""
 
     behind: int
     samples: int
 
 
 class StaleStep(msgspec.Struct, frozen=True):
-    """How old the weights were that the samples of one step were made with."""
+    """The age of the weights that generated the samples of one step."""
 
     step: int
     samples: int
@@ -76,7 +76,7 @@ class StaleStep(msgspec.Struct, frozen=True):
 
 
 class Staleness(msgspec.Struct, frozen=True):
-    """How many versions the samples of a run are behind; the freshest sample of the run counts as 0."""
+    """How many versions the samples of a run lag behind; the freshest sample is 0."""
 
     samples: int
     """Those with a step and a numeric model version."""
@@ -140,7 +140,8 @@ def session_groups(
 ) -> GroupPage:
     """Return groups of samples, as GRPO compares them: those of one `group_id` (by default a task) in one step.
 
-    A group whose rewards are all equal is dead: it teaches nothing. `dead` asks for those alone, or for the others.
+    A group whose rewards are all equal is dead: nothing is learned from it. `dead` selects only those, or only the
+    others.
     """
     where, given = conditions(
         _FRAGMENTS, {"group_id": group_id, "task_id": task_id, "first_step": first_step, "last_step": last_step}
@@ -160,7 +161,7 @@ def group_steps(cursor: Cursor, group_id: str | None = None, task_id: str | None
 
 
 def staleness(cursor: Cursor) -> Staleness:
-    """Return how many versions of the weights the samples are behind, by step: the step less the model version.
+    """Return how many weight versions the samples lag behind, by step: the step minus the model version.
 
     Versions and steps of a framework may differ by a constant, so the freshest sample of the run counts as 0.
     """

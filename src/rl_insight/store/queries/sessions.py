@@ -18,7 +18,7 @@ from rl_insight.store.sessions import FELL_SILENT, read_entries, record_of, writ
 from rl_insight.store.tables import SECOND
 
 SessionDetail = Literal["full", "phases", "brief"]
-"""How much of each session is wanted."""
+"""How much of each session is returned."""
 
 
 class SessionInFlight(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class SessionInFlight(msgspec.Struct, frozen=True):
     age_s: float
     """Since it was submitted."""
     phase: str | None
-    """The open phase that began last; None between phases, or while one is younger than a flush."""
+    """The open phase that started last; None between phases, or before its first flush."""
     phase_age_s: float | None
     open_phases: int
 
@@ -94,7 +94,7 @@ _PENDING_OF = """
 
 
 SAMPLE: Final = "sample"
-"""The order that makes the first sessions an even sample of all that fit."""
+"""The order in which the first sessions are an even sample of all matches."""
 
 
 class SessionConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +131,10 @@ def sessions(
     offset: int = 0,
     detail: SessionDetail = "full",
 ) -> tuple[list[Session], int]:
-    """Return a page of the sessions that fit every condition given, and how many fit in all.
+    """Return a page of the sessions that match every given condition, and how many match in total.
 
-    `order=sample` makes the first ones an even sample of all that fit. With `detail=phases` they are without payloads,
-    counters and rollout statistics; `brief` leaves out the phases too, but for their seconds.
+    With `order=sample`, the first ones are an even sample of all matches. `detail=phases` leaves out payloads, counters
+    and rollout statistics; `brief` also leaves out the phases except for their seconds.
     """
     if order not in SORTABLE and order != SAMPLE:
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)} or {SAMPLE}.")
@@ -149,7 +149,7 @@ def sessions(
     if counted is not None:
         given |= {"from_ts": counted[0] / SECOND, "until_ts": counted[1] / SECOND}
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
-    # The first ones by a hash are a sample that takes the same share of every stretch of time.
+    # The first ones by hash are a sample that is even over time.
     by = "hash(session_id)" if order == SAMPLE else order
     sql = _SESSIONS.format(where=where, order=by, direction="DESC" if descending else "ASC")
     rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
@@ -168,7 +168,7 @@ def _without_payloads(intervals: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def session_record(cursor: Cursor, session_id: str) -> SessionRecord | None:
-    """Return the record of a session, as files hold it; None for an unknown one."""
+    """Return the record of a session, as in files; None if it is unknown."""
     found, _ = sessions(cursor, SessionConditions(session_id=session_id), limit=1)
     return record_of(found[0]) if found else None
 
@@ -190,15 +190,15 @@ def close_lost_sessions(
 ) -> list[str]:
     """Close the sessions whose process ended or fell silent without finishing them; returns their ids.
 
-    Should a silent process be heard of again, the next commit of its batches takes this back.
+    If a silent process reports again, the next commit of its batches reverts this.
 
     Args:
         store: of the run.
         now_ns: the server's time.
         grace_s: how long to wait beyond the heartbeats of a silent process, or after the last batch of one that ended:
-            other batches may still be on the way.
-        listening_since_ns: when the server started. Silence counts from then on: while the server was away, no process
-            could be heard.
+        other batches may still be in flight.
+        listening_since_ns: when the server started. Silence counts from then on: no process could report while the
+        server was down.
     """
 
     def abandoned(cursor: Cursor) -> dict[str, tuple[bool, int]]:

@@ -1,7 +1,7 @@
-"""How the spans of one name developed: counts, errors and durations by step or time, and an even sample of them.
+"""The spans of one name over steps or time: counts, errors, durations, and an even sample.
 
-A look at the newest spans alone would show a change where the sample begins. Here every interval counts all of its
-spans, and the single spans to draw are chosen by a hash of their row: every stretch of time loses the same share.
+A sample of only the newest spans would show a change where it starts. Here every interval counts all of its spans, and
+the individual spans to draw are chosen by a hash of their row, which is even over time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SpanInterval(msgspec.Struct, frozen=True):
     """The finished spans that began in one interval."""
 
     x: int
-    """The first step of the interval, or its beginning in aligned nanoseconds."""
+    """The first step of the interval, or its start in aligned nanoseconds."""
     count: int
     errors: int
     p50_ns: float
@@ -64,7 +64,7 @@ class SpanSeries(msgspec.Struct, frozen=True, kw_only=True):
     max_ns: int | None
     intervals: list[SpanInterval]
     points: list[SpanPoint]
-    """An even sample, by start; all of them where there are few."""
+    """An even sample, by start; all of them if there are few."""
 
 
 _AXES = get_args(SeriesAxis)
@@ -78,7 +78,7 @@ _FRAGMENTS = {
 }
 _NAMES = "SELECT name_id FROM names WHERE name = $name"
 _AT = {"step": "step", "time": "start_ns + clock_offset_ns"}
-# One look at all spans, narrow columns only; what else is shown of a few of them is read by their rows.
+# One scan of all spans with narrow columns only; the other columns are read for a few rows.
 _SPANS = """
     SELECT {x} AS x, duration_ns, status = 'error' AS failed, row_number FROM {spans}
     WHERE {where} AND {x} IS NOT NULL
@@ -104,24 +104,14 @@ def span_series(
     start_ns: int | None = None,
     end_ns: int | None = None,
 ) -> SpanSeries:
-    """Return how the finished spans of a name developed.
+    """Return how the finished spans of a name developed, in at most `intervals` intervals of steps or time.
 
-    Args:
-        cursor: of the run.
-        name: the whole name.
-        axis: `step` or `time`.
-        intervals: at most this many.
-        points: about this many single spans.
-        lane_ids: only on these lanes.
-        first_step: only of this training step or a later one.
-        last_step: only of this training step or an earlier one.
-        start_ns: begun at this aligned time or later.
-        end_ns: begun before this aligned time.
+    Spans that started in `start_ns` to `end_ns` count; about `points` of them are returned as a sample.
     """
     if axis not in _AXES:
         raise QueryError(f"axis {axis!r} is unknown: it must be one of {', '.join(_AXES)}.")
     if not 1 <= intervals <= MAX_INTERVALS or not 0 <= points <= MAX_POINTS:
-        raise QueryError(f"ask for 1 to {MAX_INTERVALS} intervals and 0 to {MAX_POINTS} points.")
+        raise QueryError(f"use 1 to {MAX_INTERVALS} intervals and 0 to {MAX_POINTS} points.")
     values: Parameters = {
         "names": [number for (number,) in cursor.execute(_NAMES, {"name": name}).fetchall()],
         "lanes": lane_ids,
@@ -181,13 +171,13 @@ class _Part(NamedTuple):
     """Rows of single spans to show."""
 
     def interval(self, shown: dict[int, SpanPoint]) -> SpanInterval:
-        """Return it with the span that took longest."""
+        """Return it with its longest span."""
         p50, p95 = self.shares
         return SpanInterval(self.x, self.spans, self.errors, p50, p95, self.longest, shown[self.longest_row].span_id)
 
 
 def _parts(found: dict[str, Any], first: int, width: int, every: int) -> Iterator[_Part]:
-    """Yield the intervals of a slice, with one of so many spans as their sample."""
+    """Yield the intervals of a slice, with one in `every` spans as their sample."""
     durations, numbers = found["duration_ns"], found["row_number"]
     is_chosen = _is_chosen(numbers, every)
     for number, rows in by_group((found["x"] - first) // width):
@@ -199,7 +189,7 @@ def _parts(found: dict[str, Any], first: int, width: int, every: int) -> Iterato
             int(np.count_nonzero(found["failed"][rows])),
             quantiles(lengths, (0.5, 0.95)),
             int(longest),
-            int(numbers[rows[lengths == longest]].min()),  # the same one, in whatever order rows are read
+            int(numbers[rows[lengths == longest]].min()),  # the same one, regardless of row order
             numbers[rows[is_chosen[rows]]].tolist(),
         )
 
@@ -209,7 +199,7 @@ def _begun(point: SpanPoint) -> tuple[int, str]:
 
 
 def _is_chosen(row_numbers: NDArray[Any], every: int) -> NDArray[np.bool_]:
-    """Return which rows a sample has, chosen by a hash: every stretch of time loses the same share."""
+    """Return which rows are in the sample, chosen by a hash, which is even over time."""
     if not every:
         return np.zeros(len(row_numbers), bool)
     mixed = (row_numbers.astype(np.uint64) * _MIX) >> np.uint64(32)

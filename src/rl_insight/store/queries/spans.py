@@ -1,4 +1,4 @@
-"""Single spans: search, one with everything around it, what is still open."""
+"""Individual spans: search, details of one, and open ones."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A span with what surrounds it."""
+    """A span with its context."""
 
     span: Span
     parents: list[Span]
-    """From the nearest to the farthest, as far as they are known."""
+    """From the nearest to the farthest, as far as known."""
     children: list[Span]
     """Direct ones, by start; at most `MAX_CHILDREN`."""
     events: list[Event]
@@ -66,12 +66,12 @@ class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenWork(msgspec.Struct, frozen=True):
-    """What is running under one name."""
+    """Running work of one name."""
 
     name: str
     count: int
     oldest_ns: int
-    """When the oldest began."""
+    """When the oldest started."""
     oldest_age_s: float
     oldest_span_id: str
     oldest_session_id: str | None
@@ -81,7 +81,7 @@ class OpenWork(msgspec.Struct, frozen=True):
     rank: int | None
     lane_id: int
     usual_s: float | None
-    """The median duration of the finished ones among the latest million spans; None where none has finished."""
+    """The median duration of finished ones among the latest million spans; None if none has finished."""
     long_s: float | None
     """99% of those took at most this long."""
 
@@ -135,8 +135,8 @@ _CHILDREN = f"""
     ) ORDER BY start_ns LIMIT $limit
 """  # noqa: S608  (constants)
 
-# Rows are found first, by the columns that the conditions name; only those returned are read in full. At ten million
-# spans this is the difference between 10 and 300 ms.
+# Rows are found first, by the columns of the conditions; only the returned ones are read in full. At ten million spans
+# this takes 10 ms instead of 300.
 _FIND = """
     SELECT {table}.rowid FROM {table} {offsets} WHERE {where} ORDER BY {order} LIMIT $limit
 """
@@ -161,12 +161,12 @@ _FRAGMENTS = {
     "from_ns": "{start} >= $from_ns",
     "until_ns": "{start} < $until_ns",
     "error": "error ILIKE $error ESCAPE '!'",
-    # The value must occur in the text, which is far quicker to rule out than to parse.
+    # The value must occur in the text, which is much faster to rule out than to parse.
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
 }
-# Where a text may be. Each place is looked at by itself: DuckDB looks at each distinct session id once and rules out
-# whole parts of a file by one column, but not within an OR, which takes a quarter longer.
+# Where a text may be. Each place is searched separately: DuckDB checks each distinct session id once and skips parts of
+# a file by one column, but not within an OR, which takes 25% longer.
 _TEXT_PLACES = (
     "name_id IN (SELECT name_id FROM names WHERE {name})",
     "{part}{attributes}",
@@ -176,7 +176,7 @@ _TEXT_PLACES = (
 _TEXT_COLUMNS = ("name", "attributes", "error", "session_id")
 _LIKE = "{column} ILIKE $text"
 _CONTAINS = "contains(lower({column}), lower($text))"
-"""For texts with the wildcards of ILIKE: escaping those takes half as long again."""
+"""For texts with ILIKE wildcards: escaping them takes 50% longer."""
 _CASELESS = re.compile(r"[^A-Za-z\x80-\U0010ffff]{2,}")
 _COUNTED = "(step = $step OR (step IS NULL AND {start} >= $step_from_ns AND {start} < $step_until_ns))"
 _NAMES = "SELECT name_id FROM names WHERE {where}"
@@ -203,7 +203,7 @@ _OPEN = f"""
     GROUP BY name ORDER BY 3
 """  # noqa: S608  (constants)
 _RECENT_SPANS = 1_000_000
-# The order of rows is nearly that of time; looking at all of ten million spans would take a second.
+# Rows are nearly in order of time; scanning all of ten million spans would take a second.
 _USUAL = """
     SELECT name, quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99)
     FROM span_data JOIN names USING (name_id)
@@ -215,7 +215,7 @@ _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns
 
 
 def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> Span | None:
-    """Return a span by its id, and by its process where ids are not unique; None if there is none."""
+    """Return a span by id, and by process if ids are not unique; None if there is none."""
     found = _spans(cursor, _BY_ID, {"span_id": parse_id(span_id)})
     return next((one for one in found if process_id is None or one.process_id == process_id), None)
 
@@ -315,12 +315,12 @@ def _values(cursor: Cursor, chosen: SpanConditions) -> Parameters:
 
 
 def _text_places(text: str) -> tuple[Parameters, list[str]]:
-    """Return the pattern of a text, and the conditions by which spans have it in one of the places where it may be."""
+    """Return the pattern of a text, and a condition for each place where it may be."""
     pattern = like_pattern(text)
     has_wildcards = "!" in pattern
     sought: Parameters = {"text": text if has_wildcards else pattern}
     part = ""
-    if parts := _CASELESS.findall(text):  # the longest part without letters is quick to look for
+    if parts := _CASELESS.findall(text):  # the longest part without letters is fast to find
         sought["part"] = max(parts, key=len)
         part = "contains(attributes, $part) AND "
     form = _CONTAINS if has_wildcards else _LIKE
@@ -329,7 +329,7 @@ def _text_places(text: str) -> tuple[Parameters, list[str]]:
 
 
 def with_counted_steps(cursor: Cursor, spans: list[Span]) -> list[Span]:
-    """Return spans in which those that carry no step have the one that the run's step counter tells."""
+    """Return spans with missing steps filled in from the run's step counter."""
     windows = counted_windows(cursor) if any(one.step is None for one in spans) else []
     if not windows:
         return spans
@@ -355,7 +355,7 @@ def _lane_ids(cursor: Cursor, lane_ids: list[int] | None, role: str | None) -> l
 
 
 def open_work(cursor: Cursor, now_ns: int) -> list[OpenWork]:
-    """Return what is running, by name, the oldest first, with how long such work usually takes."""
+    """Return running work by name, the oldest first, with its usual duration."""
     rows = cursor.execute(_OPEN).fetchall()
     if not rows:
         return []

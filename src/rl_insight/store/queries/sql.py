@@ -1,7 +1,7 @@
-"""SQL from users: one SELECT in its own process, with limits on time, memory and answer.
+"""SQL from users: one SELECT in a separate process, with limits on time, memory and result size.
 
-A query cannot reach a server: its process opens a copy of the run file, gets no environment variable, file or
-network access, and is killed when its time is over. What DuckDB's functions do inside it changes nothing elsewhere.
+A query cannot affect the server: its process opens a copy of the run file, has no environment variables and no file or
+network access, and is killed at the time limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_TEXT = 100_000
 _COPIES = "sql-copies"
 _WORKER = Path(__file__).with_name("sql_worker.py")
 _free = threading.Lock()
-"""Held by the one query that may run: its memory is bounded, that of many queries would not be."""
+"""Held by the running query: only one at a time, which bounds memory."""
 
 
 class SqlResult(msgspec.Struct, frozen=True):
@@ -36,21 +36,21 @@ class SqlResult(msgspec.Struct, frozen=True):
     types: list[str]
     rows: list[list[Any]]
     truncated: bool
-    """There were more rows, or longer ones, than the limits allow."""
+    """The limits cut off some rows."""
 
 
 class SqlLimits(msgspec.Struct, frozen=True):
-    """What one query may take."""
+    """The limits of one query."""
 
     timeout_s: float = 10.0
-    """From the start of its process to the last byte of its answer; making the copy comes before."""
+    """From the start of its process to the last byte of its result; excludes making the copy."""
     max_rows: int = 10_000
     max_answer_bytes: int = 16 * 1024**2
     """The length of the rows as JSON."""
     memory_bytes: int = 1024**3
     """The address space of its process."""
     max_run_bytes: int = 2 * 1024**3
-    """The longest run file that is copied for it; commits to the run wait for the copying, about a second per GB."""
+    """The largest run file that is copied for it; commits to the run wait while it copies, about a second per GB."""
 
 
 def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
@@ -71,14 +71,14 @@ def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
     size, _ = measure(file.path)
     if size > limits.max_run_bytes:
         raise QueryError(
-            f"the run file has {size / 1e9:.1f} GB, more than the {limits.max_run_bytes / 1e9:.1f} GB that SQL takes. "
+            f"the run file has {size / 1e9:.1f} GB, but SQL is limited to {limits.max_run_bytes / 1e9:.1f} GB. "
             "Export the run and open the copy with DuckDB."
         )
     if not _free.acquire(blocking=False):
-        raise StoreBusyError("another SQL query is running: one at a time. Try again when it has ended.")
+        raise StoreBusyError("another SQL query is running: only one runs at a time. Try again when it has ended.")
     copies = file.path.parent / _COPIES
     try:
-        shutil.rmtree(copies, ignore_errors=True)  # what a killed server left
+        shutil.rmtree(copies, ignore_errors=True)  # left over by a killed server
         copies.mkdir()
         copy = copies / "run.duckdb"
         file.snapshot(copy)
@@ -89,7 +89,7 @@ def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
 
 
 def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only: bool = False) -> bytes:
-    """Run a query in its process; `directory` is where the process starts."""
+    """Run a query in a separate process; `directory` is its working directory."""
     if len(sql) > MAX_TEXT:
         raise QueryError(f"the query is longer than {MAX_TEXT} characters.")
     request = {
@@ -117,7 +117,7 @@ def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only:
             answer, _ = worker.communicate(json.dumps(request).encode(), timeout=limits.timeout_s)
         except subprocess.TimeoutExpired as error:
             raise QueryTimeoutError(
-                f"the query took longer than {limits.timeout_s:g} s. Ask for less, or allow more time."
+                f"the query took longer than {limits.timeout_s:g} s. Narrow the query, or raise the time limit."
             ) from error
         finally:
             worker.kill()
@@ -126,7 +126,7 @@ def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only:
 
 
 def _checked(answer: bytes, returncode: int, errors: str) -> bytes:
-    """Return an answer that is one; an error, or the death of the process, becomes a `QueryError`."""
+    """Return the answer; an error, or a crash of the process, raises a `QueryError`."""
     if returncode:
         last = errors.strip().splitlines()[-1:]
         raise QueryError(

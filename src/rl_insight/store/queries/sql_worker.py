@@ -19,7 +19,7 @@ def main() -> None:
     """Answer the query on the standard input."""
     request = json.load(sys.stdin)
     sys.path[:] = request["sys_path"]
-    # The limit of the address space holds for whatever a query does, also inside one call of a function.
+    # The address space limit covers everything a query does, even a single function call.
     resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], request["memory_bytes"]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     import msgspec
@@ -52,7 +52,7 @@ def _open(request: dict[str, Any]) -> Any:
     import duckdb
 
     settings = request["settings"]
-    # Without access to files DuckDB does not let go of its directory of temporary files, so that comes first.
+    # Without file access, DuckDB refuses to change its temporary directory, so that comes first.
     access = settings.pop("enable_external_access")
     connection = duckdb.connect(
         request["path"], read_only=request["read_only"], config={**settings, "temp_directory": ""}
@@ -66,7 +66,7 @@ def _open(request: dict[str, Any]) -> Any:
 
 
 def _refusal(statements: list[Any]) -> str:
-    """Return why statements are not run; empty for one SELECT."""
+    """Return why statements are refused; empty for one SELECT."""
     import duckdb
 
     if len(statements) != 1:
@@ -99,7 +99,7 @@ def _rows(result: Any, max_rows: int, max_bytes: int) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON can carry."""
+    """Return a value that JSON can represent."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
     if value is None or isinstance(value, (bool, float, str)):

@@ -1,4 +1,4 @@
-"""Stacks that processes sent: the latest of each process, and processes that are in the same place as one group."""
+"""Stacks that processes sent: the latest of each process, grouped by location."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes whose main threads are in the same place."""
+    """Processes whose main threads are at the same location."""
 
     frames: list[str]
     """Of the first process, the innermost first."""
@@ -50,7 +50,7 @@ class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def running_processes(cursor: Cursor, now_ns: int) -> tuple[list[str], dict[str, str]]:
-    """Return the live processes of a run, and the silent ones with their hosts; without those that said goodbye."""
+    """Return the live processes of a run, and the silent ones with their hosts; ended ones are left out."""
     live, silent = [], {}
     for process_id, host, last_seen_ns, heartbeat_s in cursor.execute(_RUNNING).fetchall():
         state = liveness(final=False, last_seen_ns=last_seen_ns, heartbeat_s=heartbeat_s or 5.0, now_ns=now_ns)
@@ -62,9 +62,9 @@ def running_processes(cursor: Cursor, now_ns: int) -> tuple[list[str], dict[str,
 
 
 def stack_groups(cursor: Cursor) -> list[StackGroup]:
-    """Return the stacks that processes sent last, those in the same place as one group.
+    """Return the latest stacks of all processes, grouped by location.
 
-    The smallest group is first: it holds the others up.
+    The smallest group comes first: it is likely to block the others.
     """
     groups: dict[tuple[str, ...], list[ProcessStacks]] = {}
     for process in map(_process_stacks, cursor.execute(_LATEST, {"name": STACKS_EVENT}).fetchall()):
@@ -78,7 +78,7 @@ def stack_groups(cursor: Cursor) -> list[StackGroup]:
 
 
 def function_of(frame: str) -> str:
-    """Return a frame without its line: ranks that wait in one loop are at different lines of it.
+    """Return a frame without its line number: ranks waiting in the same loop are at different lines.
 
     >>> function_of("step (trainer/loop.py:31)")
     'step (trainer/loop.py'

@@ -17,7 +17,7 @@ _LANES = """
 """
 _STATE_COLUMNS = "lane_id, name_id, depth, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
 _IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
-# Short states are found by the order of the file, which is that of time; long ones may have begun long before.
+# Short states are found by the time order of the file; long ones may have started much earlier.
 _STATES = f"""
     SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {LANE_CLOCK}
     WHERE {_IS_STATE} AND start_ns >= $from_ns AND start_ns < $until_ns AND duration_ns < $long

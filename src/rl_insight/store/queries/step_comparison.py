@@ -1,4 +1,4 @@
-"""One step beside a usual one: by how much each phase was longer."""
+"""One step compared with a typical one, phase by phase."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import StepBreakdown, breakdown
 
 NEIGHBORS = 30
-"""A usual step is the median of at most this many finished steps on each side."""
+"""A typical step is the median of at most this many finished steps on each side."""
 IDLE = "idle"
 
 
 class PhaseComparison(msgspec.Struct, frozen=True):
-    """A phase of a step, and what it usually takes on an average lane."""
+    """A phase of a step, and its typical duration on an average lane."""
 
     name: str
     wall_ns: int
@@ -25,7 +25,7 @@ class PhaseComparison(msgspec.Struct, frozen=True):
 
 
 class StepComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished step beside the median of its neighbors."""
+    """One finished step and the median of its neighbors."""
 
     step: int
     role: str
@@ -33,15 +33,15 @@ class StepComparison(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int
     usual_ns: int
     neighbors: int
-    """How many other steps make the usual one; 0 where there are none to compare with."""
+    """How many other steps it is compared with."""
     phases: list[PhaseComparison]
-    """What grew most first; time without any state is called `idle`."""
+    """The largest increase first; time without any state is called `idle`."""
     inside: list[PhaseComparison]
     """The same for what ran inside the phases."""
 
 
 def compare_step(cursor: Cursor, step: int, role: str | None = None, now_ns: int | None = None) -> StepComparison:
-    """Return a finished step beside a usual one: the median of its neighbors, phase by phase, what grew most first.
+    """Compare a finished step with the median of its neighbors, phase by phase, the largest increase first.
 
     Raises:
         QueryError: the step has not finished, or has no states.

@@ -1,9 +1,9 @@
-"""Steps of a run that records none: some frameworks drop the step, but set a gauge to it.
+"""Steps of a run without recorded steps: some frameworks only set a gauge to the step.
 
-verl's logger, for one, sets `training_global_step` whenever a step is over. A step then lasts from the moment at which
-the gauge took its previous value to the moment at which it took the step's number. The first step begins as long before
-as the framework says that it took, or with a span that began shortly earlier and still ran: the framework takes the
-time before it logs it. Where it says nothing, the step begins with the first span of the run.
+For example, verl's logger sets `training_global_step` at the end of each step. A step then lasts from when the gauge
+got its previous value to when it got the step's number. The start of the first step is its end minus the step time that
+the framework reports, or the start of a span that started shortly before and was still running: the framework measures
+that time before it logs. Without a reported step time, the first step starts with the first span of the run.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ STEP_TIMES: Final = (
     "timing_s/step", "perf/time_per_step", "step_time", "step_time_seconds", "step_time_s", "timing/step",
     "total_step_time", "perf/step_time", "time/step", "timing/step_total",
 )  # fmt: skip
-"""What frameworks call the seconds that a step took."""
+"""Framework metrics of the seconds per step."""
 TOGETHER_NS: Final = 200_000_000
 """Metrics within this time were logged by one call: those around a step counter belong to its step."""
 
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _SECOND = 1_000_000_000
-# Nearly all runs have no such gauge, and this is asked with every query about steps.
+# Nearly all runs have no such gauge, and every query about steps runs this.
 _GAUGES = "SELECT series_id, process, name FROM series WHERE kind = 'gauge' AND name ILIKE '%step%'"
 _MARKS = """
     SELECT process, value::BIGINT AS step, min(time_ns) AS at_ns FROM sample_data JOIN series USING (series_id)
@@ -52,17 +52,17 @@ _RUNNING_SPAN = f"""
 
 
 class CountedStep(NamedTuple):
-    """A step as the counter of a process tells it; nanoseconds of the process's own clock."""
+    """A step by the counter of a process; nanoseconds of the process's clock."""
 
     step: int
     process: int
     first_ns: int
     last_ns: int
-    """When the counter took the step's number."""
+    """When the counter got the step's number."""
 
 
 def normalized(name: str) -> str:
-    """Return a metric or state name in the form in which names are compared.
+    """Return a metric or state name in normalized form, for comparison.
 
     >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
     ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
@@ -85,7 +85,7 @@ def step_counter(name: str) -> str | None:
 
 
 def counted_steps(cursor: Cursor) -> list[CountedStep]:
-    """Return the steps that a counter tells, by process and time; none where its samples carry their step."""
+    """Return the steps of a counter, by process and time; none if its samples have a step."""
     gauges = cursor.execute(_GAUGES).fetchall()
     by_counter: dict[str, list[int]] = {}
     for series_id, _, name in gauges:
@@ -108,7 +108,7 @@ def _steps(
         if before is not None and before.process == process:
             first_ns = before.last_ns
         else:
-            # A run that was resumed does not begin with the spans of its first part.
+            # A resumed run does not start with the spans of its first part.
             after_ns = before.last_ns if before is not None and before.last_ns < at_ns else 0
             own = [series_id for series_id, owner, _ in times if owner == process]
             first_ns = _first_length_ns(cursor, process, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
@@ -117,7 +117,7 @@ def _steps(
 
 
 def _first_length_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
-    """Return when the first step of a process began by what the framework says that it took."""
+    """Return when the first step of a process started by the step time that the framework reports."""
     given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
     rows = cursor.execute(_FIRST_LENGTH, given).fetchall() if times else []
     if not rows:

@@ -1,11 +1,11 @@
-"""Training steps: when each was, and the metrics recorded under it.
+"""Training steps: their times and metrics.
 
-A step has one definition, used everywhere. The role that leads the steps is the trainer, by whatever name. A step
-begins with the first thing that this role records under it and lasts until the role begins the next one; the last step
-of a run that has ended lasts until the role's last record. Other roles may work ahead or finish late: that moves no
-step. A run whose spans carry no steps has those of its step counter (see `step_counters`) or of its metrics.
+A step has one definition, used everywhere. The leading role is the trainer, by whatever name. A step starts with the
+first record of this role with the step's number and lasts until the role starts the next one; the last step of a run
+that has ended lasts until the role's last record. Other roles may work ahead or finish late, which does not move a
+step. A run whose spans have no steps has those of its step counter (see `step_counters`) or of its metrics.
 
-What a run with such a counter records without a step belongs to the step in whose time it falls.
+Records without a step in a run with such a counter belong to the step at their time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rl_insight.store.tables import LANE_CLOCK, SERIES_CLOCK, TIMES
 
 MAX_STEPS = 1_000
 _OVERLAP = 0.05
-"""A role whose steps overlap by more of their time than this works on several steps at once: it follows."""
+"""A role whose steps overlap by a larger share works on several steps at once: it does not lead."""
 _LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
 _FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
 
@@ -40,7 +40,7 @@ _LEADS = 2
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A training step, from its beginning to the beginning of the next one; aligned nanoseconds."""
+    """A training step, from its start to the start of the next one; aligned nanoseconds."""
 
     step: int
     start_ns: int
@@ -74,7 +74,7 @@ class _Seen(NamedTuple):
 
     role: str
     generation: int
-    """Processes that began after all earlier ones of their role had ended are a new generation: the run resumed."""
+    """Processes that started after all earlier ones of their role had ended are a new generation: the run resumed."""
     step: int
     first_ns: int
     last_ns: int
@@ -83,7 +83,7 @@ class _Seen(NamedTuple):
 _ROLES = "SELECT DISTINCT role FROM processes"
 _LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
 _LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
-# Of most spans the sums by step and lane are known, see `rollup`.
+# Most spans are already summed by step and lane, see `rollup`.
 _SPANS = f"""
     SELECT step, lane_id, first_ns, last_ns FROM step_spans WHERE {_LANES}
     UNION ALL
@@ -146,10 +146,10 @@ _FILLED = """(
 
 
 def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: int | None = None) -> list[Step]:
-    """Return the steps that began last, in order; with `last`, of those up to this number.
+    """Return the latest steps, in order; with `last`, of those up to this number.
 
-    A step lasts from its beginning to the beginning of the next one, by the role that leads the steps; the last step of
-    a run that has ended lasts until that role's last record.
+    A step lasts until the leading role starts the next one; the last step of a run that has ended lasts until that
+    role's last record.
     """
     if not 1 <= limit <= MAX_STEPS:
         raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_STEPS}.")
@@ -169,9 +169,9 @@ def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: 
 
 
 def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
-    """Return the role that leads the steps, and when each step was, in the order of their beginning."""
+    """Return the leading role, and the times of all steps, in order of start."""
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
-    # Only where no role is named as a trainer are the spans of all others looked at: there may be millions.
+    # The spans of other roles, possibly millions, are scanned only if no role is named like a trainer.
     seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == _LEADS])
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted)
@@ -185,24 +185,20 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
 
 
 def finished_steps(cursor: Cursor, first: int, last: int, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
-    """Return the role that leads the steps, and the finished steps from `first` to `last`.
-
-    Raises:
-        QueryError: the range of steps is empty or too long.
-    """
+    """Return the leading role, and the finished steps from `first` to `last`."""
     check_steps(first, last)
     role, found = step_windows(cursor, now_ns)
     return role, [one for one in found if first <= one.step <= last and one.end_ns is not None]
 
 
 def step_range(cursor: Cursor) -> tuple[int | None, int | None]:
-    """Return the first and the last step of a run; other roles may be ahead of the one that leads the steps."""
+    """Return the first and the last step of a run; roles other than the leading one may be ahead."""
     numbers = [window.step for window in step_windows(cursor)[1]]
     return min(numbers, default=None), max(numbers, default=None)
 
 
 def _live_roles(cursor: Cursor, now_ns: int) -> set[str]:
-    """Return the roles of which a process is live at a time of the server's clock."""
+    """Return the roles that have a live process at a time of the server's clock."""
     return {
         role
         for role, heartbeat_s, last_seen_ns in cursor.execute(_LAST_SEEN).fetchall()
@@ -211,7 +207,7 @@ def _live_roles(cursor: Cursor, now_ns: int) -> set[str]:
 
 
 def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, list[StepWindow]]:
-    """Return the role of the process that counts the steps, and when each was: all of them are over."""
+    """Return the role of the process that counts the steps, and their times; all of them have ended."""
     columns = zip(CountedStep._fields, zip(*counted, strict=True), strict=True)
     cursor.register("counted_steps", _integers(dict(columns)))
     seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()])
@@ -220,7 +216,7 @@ def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, l
 
 
 def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
-    """Return the steps that some roles went through, as a source tells them."""
+    """Return the steps of some roles, from a source."""
     given: Parameters = {"roles": roles}
     if source is _SPANS_BY_PROCESS:
         given["rolled_up"] = rolled_up_rows(cursor)
@@ -242,7 +238,7 @@ def leadership(role: str) -> int:
 
 
 def _leading_role(seen: Iterable[_Seen]) -> str:
-    """Return the role that leads the steps: named as a trainer, and going through one step after the other."""
+    """Return the leading role: named like a trainer, and working on one step at a time."""
     by_role: dict[str, list[_Seen]] = {}
     for one in seen:
         by_role.setdefault(one.role, []).append(one)
@@ -258,14 +254,14 @@ def _overlap(seen: list[_Seen]) -> float:
 
 
 def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
-    """Return when each step of the leading role was; of a step that a resumed run repeated, the last time counts."""
+    """Return the times of the leading role's steps; for a step that a resumed run repeated, the last time."""
     found: dict[int, StepWindow] = {}
     last_generation = max(one.generation for one in seen)
     for generation in range(last_generation + 1):
         members = [one for one in seen if one.generation == generation]
         starts = [one.first_ns for one in members]
         end_ns = max(one.last_ns for one in members)
-        # Metrics alone do not say how long the last step took.
+        # Metrics alone do not tell how long the last step took.
         is_open = end_ns <= starts[-1] or (is_running and generation == last_generation)
         for one, end in zip(members, [*starts[1:], None if is_open else end_ns], strict=True):
             found[one.step] = StepWindow(one.step, one.first_ns, end)
@@ -280,13 +276,13 @@ def step_metrics(cursor: Cursor, first: int, last: int) -> list[StepMetric]:
 
 
 def counted_windows(cursor: Cursor) -> list[StepWindow]:
-    """Return when each step was by the run's step counter, in order; empty in all runs without one."""
+    """Return the steps of the run's step counter, in order; empty for runs without one."""
     counted = counted_steps(cursor)
     return sorted(_counted_windows(cursor, counted)[1], key=lambda one: one.start_ns) if counted else []
 
 
 def counted_step(windows: Sequence[StepWindow], time_ns: int) -> int | None:
-    """Return the step in whose time something falls that carries none; aligned nanoseconds.
+    """Return the step at an aligned time, for records without a step.
 
     >>> counted_step([StepWindow(7, 100, 200), StepWindow(8, 200, 300)], 200)
     8
@@ -298,7 +294,7 @@ def counted_step(windows: Sequence[StepWindow], time_ns: int) -> int | None:
 
 
 def time_of_steps(cursor: Cursor, first: int | None, last: int | None) -> tuple[int, int] | None:
-    """Return from when to when the counted steps of a range were; None where the run counts none of them."""
+    """Return the time range of some counted steps; None if the run counts none of them."""
     found = [
         one
         for one in counted_windows(cursor)
@@ -310,9 +306,9 @@ def time_of_steps(cursor: Cursor, first: int | None, last: int | None) -> tuple[
 
 
 def stepped(cursor: Cursor, table: str) -> str:
-    """Return what to read instead of a table, so that what carries no step has the one that a step counter tells.
+    """Return a source for a table with missing steps filled in from the step counter.
 
-    That is the table itself in all runs without such a counter.
+    It is the table itself for runs without such a counter.
     """
     windows = counted_windows(cursor)
     if not windows:
@@ -337,15 +333,11 @@ def _integers(columns: Mapping[str, Sequence[int | None]]) -> FrameStream:
 
 
 def stepped_spans(cursor: Cursor) -> dict[str, str]:
-    """Return what to read ended and open spans from, as `stepped` does."""
+    """Return the sources of ended and open spans, as `stepped` does."""
     return {"ended": stepped(cursor, "span_data"), "opened": stepped(cursor, "open_span_data")}
 
 
 def check_steps(first: int, last: int) -> None:
-    """Refuse a range of steps that is empty or too long.
-
-    Raises:
-        QueryError: it is.
-    """
+    """Refuse a range of steps that is empty or too long, with a `QueryError`."""
     if not 0 <= last - first < MAX_STEPS or not -(2**62) < first <= last < 2**62:
         raise QueryError(f"steps {first} to {last} are out of range: ask for at most {MAX_STEPS} steps, in order.")

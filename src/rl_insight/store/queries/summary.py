@@ -1,4 +1,4 @@
-"""The run as a whole: time range, counts, processes and their health, losses."""
+"""The summary of a run: time range, counts, processes and their health, losses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     experiment_name: str
     start_ns: int | None
     end_ns: int | None
-    """The latest moment anything was recorded at."""
+    """The latest recorded time."""
     first_step: int | None
     last_step: int | None
     processes: int
@@ -40,7 +40,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 class ProcessHealth(msgspec.Struct, frozen=True):
-    """A process and how it is doing."""
+    """A process and its health."""
 
     process_id: str
     host: str
@@ -59,13 +59,13 @@ class ProcessHealth(msgspec.Struct, frozen=True):
     clock_offset_ns: int
     batches: int
     missing_batches: int
-    """Gaps in its sequence numbers: on the way, or lost; always 0 for a sender that numbers nothing, as with OTLP."""
+    """Gaps in its sequence numbers: in flight or lost; always 0 for senders without sequence numbers, such as OTLP."""
     open_spans: int
     lost: int
 
 
 class LossCount(msgspec.Struct, frozen=True):
-    """What a process has lost for one reason."""
+    """The losses of a process for one reason."""
 
     process_id: str
     role: str
@@ -94,9 +94,9 @@ _LENGTHS: dict[str, tuple[str, int | None]] = {
     "long_spans": ("duration_ns", None),
     "open_span_data": ("0", None),
 }
-"""How long the rows of a table last, and at most; by default they are instants.
+"""The duration of a table's rows, and its maximum; by default they are instants.
 
-Spans that last longer are in `long_spans`. Tables without such a limit are small, and are read as a whole."""
+Spans that last longer are in `long_spans`. Tables without a maximum are small and read completely."""
 _RANGE = "SELECT min({time}), max({time}) FROM {table}"
 _FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {clock} WHERE {time} <= $until"
 _LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {clock} WHERE {time} >= $since"
@@ -121,7 +121,7 @@ _LOSSES = """
 
 
 def summary(cursor: Cursor) -> RunSummary:
-    """Return the run at a glance: its time, steps, and how much of everything it holds."""
+    """Return the summary of a run: its time range, steps, and record counts."""
     (found,) = structs(cursor, RunSummary, _SUMMARY)
     start_ns, end_ns = time_range(cursor)
     first_step, last_step = step_range(cursor)
@@ -129,10 +129,10 @@ def summary(cursor: Cursor) -> RunSummary:
 
 
 def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
-    """Return when the first thing of a run began and the last one ended; aligned nanoseconds.
+    """Return when the first record of a run started and the last one ended; aligned nanoseconds.
 
-    DuckDB knows the range of a column without reading it. Only the rows at its ends are read and aligned: those that
-    may be the first or last ones by any of the clocks. So this takes as long for a day as for a minute.
+    DuckDB knows the range of a column without reading it. Only the rows at its ends are read and aligned, those that
+    may be first or last by any of the clocks. So the cost does not depend on the length of the run.
     """
     least, most = clock_offsets(cursor)
     starts, ends = [], []
@@ -153,36 +153,19 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
 
 
 def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
-    """Return every process with its health at a moment of the server's clock."""
+    """Return every process with its health at a time of the server's clock."""
+    rows = cursor.execute(_PROCESSES).fetchall()
     found = []
-    for row in cursor.execute(_PROCESSES).fetchall():
-        process_id, host, pid, role, rank, labels, started, first, last, heartbeat, final, offset, low, above, *tail = (
-            row
-        )
+    for *place, labels, started, first, last, heartbeat_s, final, offset, low, above, running, lost in rows:
         ledger = Ledger(low, above)
-        found.append(
-            ProcessHealth(
-                process_id,
-                host,
-                pid,
-                role,
-                rank,
-                read_object(labels),
-                started,
-                first,
-                last,
-                max(0, now_ns - last) / 1e9,
-                heartbeat,
-                liveness(final=final, last_seen_ns=last, heartbeat_s=heartbeat, now_ns=now_ns),
-                offset,
-                ledger.batches,
-                ledger.missing,
-                *tail,
-            )
-        )
+        state = liveness(final=final, last_seen_ns=last, heartbeat_s=heartbeat_s, now_ns=now_ns)
+        seen = started, first, last, max(0, now_ns - last) / 1e9, heartbeat_s, state, offset
+        kept = ledger.batches, ledger.missing, running, lost
+        known: tuple[Any, ...] = (*place, read_object(labels), *seen, *kept)
+        found.append(ProcessHealth(*known))
     return found
 
 
 def losses(cursor: Cursor) -> list[LossCount]:
-    """Return what was lost, by process, kind and reason, the most first."""
+    """Return losses by process, kind and reason, the largest first."""
     return structs(cursor, LossCount, _LOSSES)

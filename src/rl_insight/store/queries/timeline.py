@@ -1,10 +1,10 @@
-"""Lanes, and what is on them in a window of time: at most a few blocks per pixel, and spans wide enough to be seen.
+"""Lanes, and their spans in a window of time: at most a few blocks per pixel.
 
-Spans shorter than a pixel are merged, so the answer's size depends on the view and not on the run. Three sources, each
-read only as far as the window asks:
+Spans shorter than a pixel are merged, so the size of the answer depends on the view and not on the run. There are three
+sources, each read only as far as the window requires:
 
 - `span_data` through its order in time (DuckDB skips the parts of the file outside the window),
-- `long_spans` for those that began before it, and `open_span_data`,
+- `long_spans` for those that started before it, and `open_span_data`,
 - in wide windows the rollups instead of the short spans of `span_data`.
 """
 
@@ -55,7 +55,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     pixel_ns: int
-    """Spans shorter than this may be merged; larger than asked for where the answer would have been too long."""
+    """Spans shorter than this may be merged; larger than requested if the answer would have been too long."""
     names: list[str]
     lane_id: list[int]
     depth: list[int]
@@ -64,7 +64,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     block_start_ns: list[int]
     block_end_ns: list[int]
     count: list[int]
-    """How many spans the block stands for."""
+    """How many spans the block represents."""
     busy_ns: list[int]
     """The sum of their durations."""
     errors: list[int]
@@ -72,12 +72,13 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     span_id: list[str]
     """The span, or the longest of the merged ones."""
     parent: list[int]
-    """Position of the block of the span's parent on the same lane; -1 where it is not known, or not in the answer."""
+    """Position of the block of the span's parent on the same lane; -1 if it is unknown or not in the answer."""
     step: list[int | None] | None = None
-    """The training step of that span; null for the whole column where it was not asked for."""
+    """The training step of that span; null unless requested."""
 
 
-# The widest rollup has all spans but the newest, and those too long for it: reading each one takes ten times as long.
+# The widest rollup covers all spans but the newest and those too long for it; reading every span takes ten times as
+# long.
 _LANES = """
     WITH ended AS (
         SELECT lane_id, sum(spans)::BIGINT AS spans, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
@@ -165,7 +166,7 @@ _COUNT_RAW = """
 """
 _OF_LANES = "SEMI JOIN (SELECT unnest($lanes::INTEGER[]) AS lane_id) USING (lane_id)"
 
-# A join by the lane, too, takes twice as long; spans of other processes with the same id are left out afterwards.
+# Joining by lane as well takes twice as long; spans of other processes with the same id are dropped afterwards.
 _STEPS = """
     SELECT place, lane_id, step FROM {ended} JOIN shown_spans USING (span_id)
     WHERE start_ns >= $from_ns AND start_ns <= $until_ns AND step IS NOT NULL
@@ -199,20 +200,11 @@ def timeline(
     origin_ns: int = 0,
     with_steps: bool = False,
 ) -> Timeline:
-    """Return what happened in a window of aligned time, with spans shorter than a pixel merged.
+    """Return the spans in a window of aligned time, with spans shorter than a pixel merged.
 
-    JavaScript has no room for nanoseconds since 1970: with an `origin_ns` near the window, its numbers are exact.
-
-    Args:
-        cursor: of the run.
-        start_ns: the window's first moment.
-        end_ns: the moment after its last.
-        pixels: how many the window is wide on the screen.
-        now_ns: open spans are drawn up to here.
-        lane_ids: only these lanes; None for all.
-        max_blocks: past this many, pixels are made coarser.
-        origin_ns: times in the answer count from here.
-        with_steps: whether to say each block's training step.
+    Open spans reach up to `now_ns`; beyond `max_blocks` blocks, pixels get coarser. Times in the answer are relative to
+    `origin_ns`: JavaScript numbers cannot represent nanoseconds since 1970 exactly. `with_steps` adds the step of each
+    block.
     """
     if not 0 <= start_ns < end_ns < 2**62:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
@@ -234,7 +226,7 @@ def timeline(
     pixel = max(1, (end_ns - start_ns) // pixels)
     if many:
         # A dense view fills every pixel of every line, and parts of two at its ends; a few blocks are open or long
-        # spans. Start with pixels large enough, not with a query in vain.
+        # spans. Start with large enough pixels instead of a wasted query.
         room = max(1, (max_blocks - max_blocks // 50) // max(1, lines) - 1)
         pixel = min(max(pixel, -(-(end_ns - start_ns) // room)), end_ns - start_ns)
     while True:
@@ -256,7 +248,7 @@ def timeline(
 
 
 def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int | None]:
-    """Look up the steps of the spans that blocks show; neither rollups nor `long_spans` know them."""
+    """Look up the steps of the spans in blocks; neither rollups nor `long_spans` have them."""
     if not answer.span_id:
         return []
     shown = {
@@ -265,7 +257,7 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
     }
     cursor.register("shown_spans", shown)
     try:
-        # A merged block begins with its earliest span; the longest begins at most a pixel and a rollup's bucket later.
+        # A merged block starts with its earliest span; the longest starts at most a pixel and a rollup bucket later.
         near = 2 * answer.pixel_ns
         window = {"from_ns": min(answer.block_start_ns) - most, "until_ns": max(answer.block_start_ns) - least + near}
         found = cursor.execute(_STEPS.format(**stepped_spans(cursor)), window).fetchnumpy()
@@ -279,7 +271,7 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
 
 
 def _count(cursor: Cursor, window: Parameters, rolled_up: int, lane_ids: list[int] | None) -> tuple[int, int]:
-    """Return about how many spans begin in the window, and on how many lines (lane and depth)."""
+    """Return approximately how many spans start in the window, and on how many lines (lane and depth)."""
     of_lanes = "" if lane_ids is None else _OF_LANES
     given = window if lane_ids is None else window | {"lanes": lane_ids}
     ((summed, lines),) = cursor.execute(_COUNT.format(of_lanes=of_lanes), given).fetchall()
@@ -293,21 +285,21 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
     if not many or not fitting:
         return _run(cursor, [_EVERY], "", parameters)
     width, table = max(fitting)
-    # Spans not shorter than the rollup's bucket, and those not summed up yet, are still read one by one. From the width
-    # of a long span on, the former are all in `long_spans`.
+    # Spans not shorter than the rollup's bucket, and those not rolled up yet, are still read individually. From the
+    # width of a long span on, the former are all in `long_spans`.
     parameters |= {
         "at_least": width,
         "from_row": rolled_up,
         "long": max(LONG_SPAN_NS, width),
         "from_ns": parameters["from_ns"] - 2 * width,
     }
-    # Two simple conditions: DuckDB reads both together in three quarters of the time of one with OR.
+    # Two simple conditions: DuckDB evaluates them in 75% of the time of one with OR.
     which = [_SINGLE, _TAIL] if width < LONG_SPAN_NS else [_TAIL]
     return _run(cursor, which, _ROLLED_UP.format(table=table), parameters)
 
 
 def _coarser(found: dict[str, Any], pixel: int, max_blocks: int) -> int:
-    """Return how large pixels must be, in powers of two, for blocks that share one to become few enough."""
+    """Return the pixel size, in powers of two, at which merging leaves few enough blocks."""
     lines = found["lane_id"].astype(np.int64) << 16 | found["depth"].astype(np.int64) << 1 | found["open"]
     order = np.lexsort((found["block_start_ns"], lines))
     lines, starts = lines[order], found["block_start_ns"][order]
@@ -355,7 +347,7 @@ def _timeline(cursor: Cursor, found: dict[str, Any], start_ns: int, end_ns: int,
 
 
 def _look_up_parents(cursor: Cursor, columns: dict[str, Any]) -> None:
-    """Complete the parents of long spans, which `long_spans` does not know; outermost ones have none on their lane."""
+    """Fill in the parents of long spans, which `long_spans` lacks; outermost ones have none on their lane."""
     rows = np.flatnonzero((columns["busy_ns"] >= LONG_SPAN_NS) & (columns["count"] == 1) & (columns["depth"] > 0))
     if not len(rows):
         return
@@ -372,7 +364,7 @@ def _look_up_parents(cursor: Cursor, columns: dict[str, Any]) -> None:
 
 
 def _parents(columns: dict[str, Any]) -> NDArray[np.int64]:
-    """Return the position of each block's parent; -1 for none on its lane."""
+    """Return the position of each block's parent; -1 if it has none on its lane."""
     ids, parents = columns["span_id"].astype(np.uint64), columns["parent_id"].astype(np.uint64)
     if not len(ids):
         return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Which session a span of another program belongs to: that of its parent, else the only session of its trace."""
+"""The session of a span from another program: its parent's session, else the only session of its trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from rl_insight.store.queries.base import Cursor
 
 _WINDOW_NS = 24 * 3600 * 1_000_000_000
-"""How long before the span its session may have begun: DuckDB skips the parts of a file that are older."""
+"""How long before the span its session may have started: DuckDB skips older parts of a file."""
 _TRACES = """
     SELECT span_id, trace_high, trace_low, session_id, step FROM {table}
     WHERE start_ns >= $since_ns AND session_id IS NOT NULL AND trace_low IN (SELECT unnest($traces::UBIGINT[]))
@@ -33,7 +33,7 @@ class FoundSession(msgspec.Struct, frozen=True):
 
 
 def trace_sessions(cursor: Cursor, spans: Iterable[ForeignSpan]) -> dict[ForeignSpan, FoundSession]:
-    """Return the sessions of spans; those of which none is known are left out."""
+    """Return the sessions of spans; spans without a known session are left out."""
     asked = list(spans)
     if not asked:
         return {}

@@ -19,7 +19,7 @@ _MAX_SOURCES: Final = 5_000
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, said and called in a session, in order, and how it ended."""
+    """The messages and tool calls of a session, in order, and its outcome."""
 
     session_id: str
     task_id: str | None
@@ -30,15 +30,16 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None
     messages: list[TranscriptMessage]
     is_captured: bool
-    """Whether any text was recorded: not with `recorder.capture_text` off, nor beyond the sample of a step."""
+    """Whether any text was recorded: false if `recorder.capture_text` is off, or the session is not in the sample of
+    its step."""
     characters: int
-    """Of all texts, also of what was not recorded or is not in this answer."""
+    """Of all texts, including those not recorded or not in this answer."""
     is_cut: bool
-    """Whether texts in this answer are shorter than those that were recorded."""
+    """Whether texts in this answer are truncated."""
 
 
 def session_transcript(cursor: Cursor, session_id: str, max_characters: int = 1_000_000) -> Transcript | None:
-    """Return a session as a conversation: prompt, turns, tool calls and reward, from the texts that were recorded."""
+    """Return a session as a conversation: prompt, turns, tool calls and reward, from the recorded texts."""
     found, _ = sessions(cursor, SessionConditions(session_id=session_id), limit=1, detail="brief")
     if not found:
         return None
@@ -64,7 +65,7 @@ def _sources(cursor: Cursor, session_id: str) -> list[TextSource]:
     sources: list[TextSource] = []
     by_span: dict[str, TextSource] = {}
     spans = search_spans(cursor, SpanConditions(session_id=session_id), order="oldest", limit=_MAX_SOURCES)
-    # The ids of a process are in the order in which its spans began.
+    # The span ids of a process are in order of start.
     for span in sorted(spans, key=lambda one: (one.start_ns, one.span_id)):
         start_ts = span.start_ns / SECOND
         source = TextSource(
@@ -93,7 +94,7 @@ def _sources(cursor: Cursor, session_id: str) -> list[TextSource]:
 
 
 def _of_event(name: str, time_ns: int, attributes: dict[str, Any], span: TextSource | None) -> TextSource:
-    """Return an event as a source; of the span that it is on it has the tokens."""
+    """Return an event as a source; it gets the token counts of its span."""
     usage = {} if span is None else {key: value for key, value in span.attributes.items() if "usage" in key}
     return TextSource(
         name=name,
@@ -105,7 +106,7 @@ def _of_event(name: str, time_ns: int, attributes: dict[str, Any], span: TextSou
 
 
 def _bounded(messages: list[TranscriptMessage], left: int) -> tuple[list[TranscriptMessage], bool]:
-    """Return messages with so many characters of text at most, and whether some were cut."""
+    """Return messages truncated to a total length, and whether any were cut."""
     kept = []
     is_cut = False
     for message in messages:
