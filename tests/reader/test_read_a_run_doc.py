@@ -2,9 +2,11 @@
 
 import inspect
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from rl_insight.questions import QUESTIONS
 from rl_insight.reader import Run
 from tests.api.test_docs import ROOT, blocks
 
@@ -35,3 +37,13 @@ def test_every_method_and_its_conditions_are_documented():
         words = set(inspect.signature(method).parameters) - {"self", "conditions", "timeout_s", "max_rows"}
         for word in words - {"name" if name == "metric" else "", "text" if name == "sql" else "", "question"}:
             assert f"`{word}`" in rows[name], (name, word)
+
+
+@pytest.mark.parametrize("name", ["spans", "sessions", "hotspots", "logs", "events", "findings"])
+def test_methods_take_all_conditions_of_their_question(name):
+    rows = getattr(Run(SimpleNamespace(run_id="r")), name)()
+    paging = {"limit", "offset", "newest_first"}
+    assert rows._allowed == QUESTIONS[name].conditions.keys() - paging
+    documented = next(line for line in PAGE.read_text().splitlines() if re.match(rf"\| .*`{name}\(\)`", line))
+    for condition in rows._allowed - {"level", "role", "rank"}:
+        assert f"`{condition}`" in documented, condition

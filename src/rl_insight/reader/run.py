@@ -15,12 +15,13 @@ from rl_insight.reader.sources import RunSource
 
 _IN_TIME = frozenset({"text", "start_ns", "end_ns", "span_id", "process_id", "session_id", "step", "lane"})
 _SPANS = frozenset(
-    {"name", "name_contains", "text", "lane", "role", "status", "step", "session_id", "trace_id", "longer_than_ns"}
-    | {"start_ns", "end_ns", "order"}
+    {"name", "name_contains", "text", "attribute", "error", "lane", "role", "status", "step", "session_id", "trace_id"}
+    | {"longer_than_ns", "start_ns", "end_ns", "order"}
 )
 _SESSIONS = frozenset(
-    {"session_id", "task_id", "status", "role", "rank", "first_step", "last_step", "longer_than_s", "phase", "text"}
-    | {"order", "descending", "detail"}
+    {"session_id", "task_id", "group_id", "status", "reason", "role", "rank", "first_step", "last_step", "phase"}
+    | {"text", "longer_than_s", "model_version", "order", "descending", "detail"}
+    | {f"{bound}_{field}" for bound in ("least", "most") for field in ("reward", "tokens", "turns")}
 )
 _STEP_RANGE = frozenset({"first", "last"})
 _HARDWARE = frozenset({"start_ns", "end_ns", "first_step", "last_step", "max_gap_s"})
@@ -77,7 +78,8 @@ class Run:
             status: `open` spans have not ended.
             session_id: of this session.
             order: the sort order.
-            **conditions: `name_contains`, `text`, `lane`, `trace_id`, `longer_than_ns`, `start_ns`, `end_ns`.
+            **conditions: `name_contains`, `text`, `attribute`, `error`, `lane`, `trace_id`, `longer_than_ns`,
+                `start_ns`, `end_ns`.
         """
 
         def fetch(given: Mapping[str, Any], most: int | None) -> Iterator[Row]:
@@ -104,8 +106,9 @@ class Run:
             step: of this training step; use `first_step` and `last_step` for a range.
             order: a field to sort by.
             descending: largest first.
-            **conditions: `session_id`, `task_id`, `role`, `rank`, `first_step`, `last_step`, `longer_than_s`, `phase`,
-                `text`, `detail` (`full`, `phases` or `brief`).
+            **conditions: `session_id`, `task_id`, `group_id`, `reason`, `role`, `rank`, `first_step`, `last_step`,
+                `longer_than_s`, `model_version`, `phase`, `text`, `least_` and `most_` with `reward`, `tokens` or
+                `turns`, `detail` (`full`, `phases` or `brief`).
         """
         steps = {} if step is None else {"first_step": step, "last_step": step}
         statuses = [status] if isinstance(status, str) else None if status is None else list(status)
@@ -193,12 +196,13 @@ class Run:
         Args:
             text: a part of the message or of the attributes.
             level: at least this level, as in `logging`.
-            **conditions: `start_ns`, `end_ns`, `span_id`, `process_id`, `session_id`, `step`, `lane`.
+            **conditions: `start_ns`, `end_ns`, `span_id`, `process_id`, `session_id`, `step`, `lane`, `role`,
+                `rank`.
         """
-        return self._in_time("logs", _IN_TIME | {"level"}, {"text": text, "level": level, **conditions})
+        return self._in_time("logs", _IN_TIME | {"level", "role", "rank"}, {"text": text, "level": level, **conditions})
 
     def events(self, *, text: str | None = None, **conditions: Any) -> Rows:
-        """Return events, the oldest first; the conditions are those of `logs`, without `level`."""
+        """Return events, the oldest first; the conditions are those of `logs`, without `level`, `role` and `rank`."""
         return self._in_time("events", _IN_TIME, {"text": text, **conditions})
 
     def findings(self, *, explained: bool = False, muted: bool = False) -> Rows:

@@ -143,13 +143,7 @@ class StoreSource(RunSource):
 
         from rl_insight.store.queries import SqlLimits, run_sql
 
-        limits = SqlLimits(
-            timeout_s=timeout_s,
-            max_rows=max_rows,
-            max_answer_bytes=_MAX_ANSWER_BYTES,
-            memory_bytes=_MAX_SQL_MEMORY_BYTES,
-            max_run_bytes=2**63 - 1,
-        )
+        limits = SqlLimits(timeout_s, max_rows, _MAX_ANSWER_BYTES, _MAX_SQL_MEMORY_BYTES, 2**63 - 1)
         with self._lock:
             found: dict[str, Any] = msgspec.json.decode(run_sql(self._file, text, limits))
         return found

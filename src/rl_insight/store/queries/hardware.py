@@ -165,15 +165,10 @@ def usage_of_run(cursor: Cursor, scope: GpuScope | None = None) -> UsageByState:
 
 
 def _usage(state: StateTotals) -> StateUsage:
-    return StateUsage(
-        role=state.role,
-        name=state.name,
-        seconds=state.seconds,
-        gpus=state.gpus,
-        utilization_ratio=_mean(state.busy_gpu_seconds, state.utilization_gpu_seconds),
-        memory_used_bytes=_mean(state.memory_byte_seconds, state.memory_gpu_seconds),
-        energy_joules=state.energy_joules if state.power_gpu_seconds > 0 else None,
-    )
+    busy = _mean(state.busy_gpu_seconds, state.utilization_gpu_seconds)
+    memory = _mean(state.memory_byte_seconds, state.memory_gpu_seconds)
+    energy = state.energy_joules if state.power_gpu_seconds > 0 else None
+    return StateUsage(state.role, state.name, state.seconds, state.gpus, busy, memory, energy)
 
 
 def _mean(total: float, seconds: float) -> float | None:
