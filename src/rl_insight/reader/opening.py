@@ -52,7 +52,7 @@ def open_run(
 
     Args:
         name: an id, a unique prefix of one, an experiment's name (its latest run), the URL of a run's page, or a
-        `.duckdb` file. By default, the run that started last.
+            `.duckdb` file. By default, the run that started last.
         server: as for `runs`.
         token: as for `runs`.
         data_dir: as for `runs`.

@@ -117,7 +117,7 @@ class RunStore(RunFile):
             received_ns: when each arrived; default now.
             live: False for imports, whose time of arrival says nothing about the clocks of their processes.
             settle: False defers updating the ledger and the last-seen times that readers see to a later commit. The
-            batches are durable either way.
+                batches are durable either way.
 
         Returns:
             For each batch, whether it was new; False for a duplicate.

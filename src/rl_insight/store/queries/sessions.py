@@ -196,9 +196,9 @@ def close_lost_sessions(
         store: of the run.
         now_ns: the server's time.
         grace_s: how long to wait beyond the heartbeats of a silent process, or after the last batch of one that ended:
-        other batches may still be in flight.
+            other batches may still be in flight.
         listening_since_ns: when the server started. Silence counts from then on: no process could report while the
-        server was down.
+            server was down.
     """
 
     def abandoned(cursor: Cursor) -> dict[str, tuple[bool, int]]:
