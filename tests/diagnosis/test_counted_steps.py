@@ -48,8 +48,8 @@ def verl_run(store, lengths, *, ranks=4, slow=lambda _step, _rank: 1.0, resumed_
 def model_at_the_end(cursor):
     feed = ReplayFeed(cursor)
     model = RunModel(feed)
-    tick = feed.frontier.first_ns
-    while tick < feed.frontier.last_ns + 10 * SECOND:
+    tick, last_ns = feed.first_ns, feed.newest_ns
+    while tick < last_ns + 10 * SECOND:
         tick += 5 * SECOND
         model.apply(feed.moment(tick))
     return model

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from benchmarks.diagnosis_runs import SHAPES
 from benchmarks.diagnosis_script import Script
-from rl_insight.diagnosis import what_if
 from rl_insight.diagnosis.critical_path import critical_path
 from rl_insight.store.errors import QueryError
 from rl_insight.store.run_store import RunStore
@@ -40,10 +37,6 @@ def _ranks(script, store, slow_rank=None):
             script.span(actor, "update", moment + 3.0, train[rank], step=step)
         moment += 3.0 + max(train)
     script.write(store, moment, goodbye=True)
-
-
-def test_examples():
-    assert doctest.testmod(what_if).failed == 0
 
 
 def test_slow_rank_is_on_the_path_and_bounds_what_is_saved(paths):

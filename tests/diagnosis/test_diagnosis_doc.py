@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.diagnosis.document import updated
+from docs_reference.diagnosis_rules import updated
 from rl_insight.diagnosis.rules import RULES
 from rl_insight.diagnosis.settings import make_settings
 from rl_insight.errors import ConfigError

@@ -1,36 +1,48 @@
-"""What processes did lately: their busy and waiting times, and the phases of sessions that ended."""
+"""What processes did recently: busy and waiting times, the phases of sessions that ended, and their pace."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import Column, Interval, clipped, grouped, merged, union
+from rl_insight.diagnosis.robust import Column, Interval, clipped, median, merged, union
+from rl_insight.diagnosis.rows import SECOND, ended_between
 from rl_insight.diagnosis.span_table import SpanTable, told_tokens
+from rl_insight.store.queries.intervals import by_group
 
 _KEPT_INTERVALS = 200_000
 _KEPT_OF_EACH = 200
-"""Intervals of 24 bytes: so many of all processes together, or of each where there are more than a thousand."""
+"""Intervals of 24 bytes: the limit for all processes together, or for each if there are more than a thousand."""
 _KEPT_CALLS = 2_000
 _KEPT_GENERATIONS = 100
+
+Work = tuple[str, str]
+"""A role and the name of a state or phase."""
+
+_KEPT_MOMENTS: Final = 720
+_BEFORE_NS: Final = 300 * SECOND
+_LEAST_SPANS: Final = 3
+_LEAST_KINDS: Final = 3
+_LATE_NS: Final = 5 * SECOND
+"""Work that ended in a window is recorded at the end of its moment."""
 
 
 class _Noted(NamedTuple):
     """The intervals of one moment, by key and start; those of a key do not touch."""
 
     keys: Column
-    """Twice the number of the process, and one more where it waited."""
+    """Twice the number of the process, plus one if it waited."""
     starts: Column
     ends: Column
 
 
 class ActivityBook:
-    """When processes were busy and when they waited lately; as columns, for there may be ten thousand of them."""
+    """When processes were recently busy or waiting; as columns, as there may be ten thousand processes."""
 
     def __init__(self) -> None:
         self._moments: deque[_Noted] = deque()
@@ -41,7 +53,7 @@ class ActivityBook:
         return process in self._processes
 
     def note(self, spans: SpanTable, owners: Column, is_wait: Column) -> None:
-        """Take the states and phases that ended in a moment, the process of each, and whether it is a wait."""
+        """Add the states and phases that ended in a moment, the process of each, and whether it is a wait."""
         if not spans.size:
             return
         noted = _Noted(*merged(2 * owners + is_wait, spans.start_ns, spans.end_ns))
@@ -88,7 +100,7 @@ class ActivityBook:
         return found
 
     def forget(self, until_ns: int) -> None:
-        """Forget the moments in which everything ended before another one."""
+        """Drop the moments in which everything ended before a time."""
         while self._moments and int(self._moments[0].ends.max()) < until_ns:
             self._kept -= self._moments.popleft().keys.size
 
@@ -106,20 +118,18 @@ class Call(NamedTuple):
 
 
 class CallBook:
-    """The phases of sessions that ended lately."""
+    """The phases of sessions that ended recently."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self.by_tool: dict[tuple[str, str], deque[Call]] = {}
-        """By name and tool."""
         self.generations: dict[str, dict[int, deque[Call]]] = {}
-        """Those that generate, by name and process: a thousand processes must not push out each other's."""
+        """Those that generate, by name and process, so that a thousand processes do not evict each other's."""
 
     def add(self, phases: SpanTable, owners: Column) -> None:
-        """Take phases in the order of their ends, and the process of each."""
-        for number in np.unique(phases.name_id).tolist():
+        """Add phases ordered by their ends, and the process of each."""
+        for number, places in by_group(phases.name_id):
             name = self._feed.names[number]
-            places = np.flatnonzero(phases.name_id == number)
             by_tool: dict[str, list[int]] = {}
             tools = phases.tool[places].tolist()
             for place, tool in zip(reversed(places.tolist()), reversed(tools), strict=True):
@@ -129,27 +139,19 @@ class CallBook:
             for tool, kept in by_tool.items():
                 calls = self.by_tool.setdefault((name, tool), deque(maxlen=_KEPT_CALLS))
                 calls.extend(_calls(phases, owners, np.array(kept[::-1])))
-            if state_kind(name) == "generate":
-                self._add_generations(self.generations.setdefault(name, {}), phases, owners, places)
-
-    @staticmethod
-    def _add_generations(by_process: dict[int, deque[Call]], phases: SpanTable, owners: Column, places: Column) -> None:
-        for process, part in grouped(owners[places]):
-            calls = by_process.setdefault(process, deque(maxlen=_KEPT_GENERATIONS))
-            calls.extend(_calls(phases, owners, places[part[-_KEPT_GENERATIONS:]]))
+            if state_kind(name) != "generate":
+                continue
+            by_process = self.generations.setdefault(name, {})
+            for process, part in by_group(owners[places]):
+                last = by_process.setdefault(process, deque(maxlen=_KEPT_GENERATIONS))
+                last.extend(_calls(phases, owners, places[part[-_KEPT_GENERATIONS:]]))
 
 
 def calls_in(kept: deque[Call], start_ns: int, end_ns: int) -> list[Call]:
-    """Return the calls that ended in a window; the last ones, where there were more since than are kept."""
+    """Return the calls that ended in a window; the last ones, if older ones are no longer kept."""
     if kept and len(kept) == kept.maxlen and kept[0].end_ns > start_ns:
         return list(kept)
-    found = []
-    for call in reversed(kept):
-        if call.end_ns <= start_ns:
-            break
-        if call.end_ns <= end_ns:
-            found.append(call)
-    return found[::-1]
+    return ended_between(kept, start_ns, end_ns)
 
 
 def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
@@ -159,3 +161,46 @@ def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
     tokens = told_tokens(some.tokens.tolist())
     ends = some.end_ns.tolist()
     return list(map(Call._make, zip(ends, seconds, tokens, failed, errors, processes, sessions, strict=True)))
+
+
+class PaceBook:
+    """How fast all work goes, compared with the minutes before.
+
+    A machine that is busy with something else slows all work alike; a fault slows one kind of work.
+    """
+
+    def __init__(self) -> None:
+        self._moments: deque[tuple[int, dict[Work, tuple[float, int]]]] = deque(maxlen=_KEPT_MOMENTS)
+
+    def begin(self, as_of_ns: int) -> None:
+        """Begin a moment."""
+        self._moments.append((as_of_ns, {}))
+
+    def note(self, work: Work, seconds: Column) -> None:
+        """Add the durations of one kind of work in this moment."""
+        if seconds.size and state_kind(work[1]) != "wait":
+            self._moments[-1][1][work] = (float(np.median(seconds)), seconds.size)
+
+    def slowdown(self, start_ns: int, end_ns: int, without: str | None = None) -> float:
+        """Return how much longer all work took in a window than in the five minutes before it; at least 1.
+
+        It is the median over all kinds of work, so one slow kind changes nothing; `without` leaves one out.
+        """
+        now = self._usual(start_ns, end_ns + _LATE_NS, 1)
+        before = self._usual(start_ns - _BEFORE_NS, start_ns, _LEAST_SPANS)
+        found = [now[work] / max(before[work], 1e-9) for work in now if work in before and work[1] != without]
+        return max(1.0, median(found)) if len(found) >= _LEAST_KINDS else 1.0
+
+    def _usual(self, start_ns: int, end_ns: int, least: int) -> dict[Work, float]:
+        """Return the time of each kind of work that ended in a window at least so often."""
+        seconds: dict[Work, list[float]] = {}
+        counts: dict[Work, int] = {}
+        for as_of_ns, kinds in reversed(self._moments):
+            if as_of_ns <= start_ns:
+                break
+            if as_of_ns > end_ns:
+                continue
+            for work, (taken, count) in kinds.items():
+                seconds.setdefault(work, []).append(taken)
+                counts[work] = counts.get(work, 0) + count
+        return {work: median(some) for work, some in seconds.items() if counts[work] >= least}

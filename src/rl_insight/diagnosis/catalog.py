@@ -1,4 +1,4 @@
-"""What a run consists of: its processes, lanes, series and names, as far as they are known."""
+"""The processes, lanes, series and names of a run, as far as they are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl_insight.store.queries.base import Cursor
 
 HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
 _PROCESSES = """
-    SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
+    SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, last_seen_ns, final,
         delay_ns IS NOT NULL, clock_offset_ns
     FROM processes WHERE process >= $known ORDER BY process
 """
@@ -26,32 +26,28 @@ _SIGNS_OF_LIFE = """
 
 
 class RunCatalog:
-    """What rows refer to by number; it only grows."""
+    """The numbered objects that rows refer to; it only grows."""
 
     def __init__(self) -> None:
         self.processes: dict[int, ProcessRow] = {}
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
-        """Those that rules know: ten thousand processes may have a hundred thousand others."""
+        """Those that rules use: ten thousand processes may have a hundred thousand others."""
         self.names: list[str] = [""]
-        """Of spans, by number; the first is for those without one."""
+        """Of spans, by number; the first is for spans without a name."""
         self.roles: list[str] = []
-        """Every role, by number."""
         self.owner_of_lane: Column = np.empty(0, np.int64)
-        """By lane: its process."""
         self.hosts: dict[str, int] = {}
-        """Every host, and its number."""
         self._of_process: Column = np.empty((0, 3), np.int64)
         """By process: the number of its role, its generation, and the number of its host."""
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._by_role: dict[str, list[ProcessRow]] = {}
         self._last_start_ns: dict[str, int] = {}
         self.is_known: Column = np.empty(0, np.bool_)
-        """By series: whether rules know it."""
+        """By series: whether rules use it."""
         self.is_plain: Column = np.empty(0, np.bool_)
-        """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
+        """By series: whether training code records it, unlike hardware and scrape targets."""
         self.owner_of_series: Column = np.empty(0, np.int64)
-        """By series: its process."""
         self.losses: list[LossRow] = []
 
     def owners(self, spans: SpanTable) -> tuple[Column, Column]:
@@ -70,8 +66,8 @@ class RunCatalog:
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
         """Return whether another process has taken the place of one that fell silent.
 
-        That is one of the same role and rank that started afterward, or any of its role where none of those that
-        started before is heard any more: the run was resumed.
+        That is one of the same role and rank that started afterward, or any of its role if none that started before
+        is heard from anymore: the run was resumed.
         """
         peers = self._by_role.get(process.role, [])
         if self._last_start_ns.get(process.role, 0) <= process.last_seen_ns:
@@ -84,7 +80,7 @@ class RunCatalog:
         return all(one.last_seen_ns < resumed_ns for one in peers if starts[one.number] < resumed_ns)
 
     def update(self, cursor: Cursor) -> None:
-        """Read what is new, and when each process was last heard."""
+        """Read what is new, and when each process was last heard from."""
         run = cursor.execute
         count = {"known": len(self.processes)}
         for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():
@@ -115,14 +111,14 @@ class RunCatalog:
             self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
 
     def _note_process(self, row: tuple[Any, ...]) -> tuple[int, int, int]:
-        """Take a process; returns the number of its role, its generation, and the number of its host."""
-        number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
+        """Add a process; returns the number of its role, its generation, and the number of its host."""
+        number, process_id, role, rank, host, labels, started, heartbeat, last, final, is_live, offset = row
         before = self._incarnations.setdefault((role, rank), [])
         before.append(number)
         gpu = read_object(labels).get("gpu")
         made = self.processes[number] = ProcessRow(
-            number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
-            offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
+            number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, last, final, is_live, offset,
+            len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
         )  # fmt: skip
         if made.role not in self._by_role:
             self._by_role[made.role] = []
@@ -132,7 +128,7 @@ class RunCatalog:
         return self.roles.index(made.role), made.generation, self.hosts.setdefault(host, len(self.hosts))
 
     def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> tuple[bool, bool]:
-        """Take a series; returns whether rules know it, and whether training code records it."""
+        """Add a series; returns whether rules use it, and whether training code records it."""
         is_hardware = name.startswith(HARDWARE_PREFIXES) and "source" in read_object(labels)
         owner = self.processes.get(process)
         is_target = owner is None or owner.is_target

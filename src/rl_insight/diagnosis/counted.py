@@ -1,6 +1,6 @@
-"""The steps of a run whose spans carry none, by its step counter: defined as in `store.queries.step_counters`.
+"""The steps of a run whose spans carry none, by its step counter; `store.queries.step_counters` defines them.
 
-Such a step is known when it is over. What was recorded in its time waits here until then.
+Such a step is known only when it has finished. Records of its time are held back until then.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import canonical_name
-from rl_insight.diagnosis.robust import grouped
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import SECOND, SampleRow
 from rl_insight.diagnosis.span_table import SpanTable, joined
 from rl_insight.diagnosis.steps import Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
+from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.queries.step_counters import STEP_COUNTERS, TOGETHER_NS, step_counter
 from rl_insight.store.queries.steps import StepWindow, counted_step, leadership
 
@@ -25,11 +25,30 @@ _SETTLED_NS = SECOND
 _MAX_HELD = 200_000
 _KEPT_WINDOWS = 16
 _SPECIAL = {"checkpoint_time": "checkpoint", "validation_time": "validation", "held_out": "validation"}
-"""Metrics that tell of which kind a step was."""
+"""Metrics that show the kind of a step."""
+
+
+class Leaders:
+    """The time of each role in states, to choose the role that leads the steps."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._seconds: dict[str, float] = {}
+
+    def add(self, spans: SpanTable) -> None:
+        """Add the time of spans."""
+        for number, places in by_group(self._feed.owners(spans)[1]):
+            role = self._feed.roles[number]
+            self._seconds[role] = self._seconds.get(role, 0.0) + float(spans.seconds[places].sum())
+
+    @property
+    def best(self) -> str | None:
+        """The role whose name fits best, and then the one with the most time; None before there are any."""
+        return max(self._seconds, key=lambda role: (leadership(role), self._seconds[role]), default=None)
 
 
 class CountedSteps:
-    """Gives spans and samples without a step the one that the run's counter tells."""
+    """Assigns spans and samples without a step to steps, by the run's step counter."""
 
     def __init__(self, feed: Feed, metrics: Metrics, roles: RoleBook) -> None:
         self._feed = feed
@@ -37,14 +56,14 @@ class CountedSteps:
         self._roles = roles
         self._samples: dict[int, list[SampleRow]] = {}
         self._counter = len(STEP_COUNTERS)
-        """Which of them the run has: the first one that it has counts."""
+        """The place of the run's counter among them: the first one that it has."""
         self._values: dict[int, int] = {}
         self._marked_ns: dict[int, int] = {}
         """By process, when its counter last changed."""
         self._held: deque[SpanTable] = deque()
-        """Spans without a step, in the order of their ends."""
+        """Spans without a step, ordered by their ends."""
         self._windows: deque[StepWindow] = deque(maxlen=_KEPT_WINDOWS)
-        self._seconds_of_role: dict[str, float] = {}
+        self._leaders = Leaders(feed)
 
     @property
     def is_used(self) -> bool:
@@ -53,16 +72,15 @@ class CountedSteps:
 
     @property
     def lead(self) -> str | None:
-        """The role whose states say where the time of a step went; None before there are any."""
-        roles = self._seconds_of_role
-        return max(roles, key=lambda role: (leadership(role), roles[role]), default=None)
+        """The role whose states show where the time of a step went; None before there are any."""
+        return self._leaders.best
 
     def add_sample(self, sample: SampleRow, process: int) -> None:
-        """Take a sample that carries no step."""
+        """Add a sample that carries no step."""
         self._samples.setdefault(process, []).append(sample)
 
     def hold(self, spans: SpanTable) -> None:
-        """Take spans that carry no step; one that began in a step which is over belongs to that one."""
+        """Add spans that carry no step; one that began in a finished step belongs to that step."""
         if self._windows:
             is_late = spans.start_ns < (self._windows[-1].end_ns or 0)
             self._add_late(spans.take(is_late & spans.is_state))
@@ -86,7 +104,7 @@ class CountedSteps:
             excess -= oldest.size
 
     def _take_held(self, start_ns: int, end_ns: int) -> SpanTable | None:
-        """Return the spans that began in a window, and keep those after it."""
+        """Return the spans that began in a window, and keep later ones."""
         if not self._held:
             return None
         held = joined(list(self._held))
@@ -95,9 +113,9 @@ class CountedSteps:
         return held.take((start_ns <= held.start_ns) & (held.start_ns < end_ns))
 
     def advance(self, as_of_ns: int, steps: StepBook | None) -> list[Step]:
-        """Take in what was recorded up to a moment; returns the steps that are over, which `steps` then has.
+        """Process what was recorded up to a moment; returns the finished steps, which are added to `steps`.
 
-        Without `steps` only samples get their step: the spans of the run carry theirs.
+        Without `steps`, only samples are assigned: the spans of the run carry their steps.
         """
         found = []
         for process, waiting in self._samples.items():
@@ -111,7 +129,7 @@ class CountedSteps:
         return found
 
     def _note(self, cluster: list[SampleRow], process: int) -> SampleRow | None:
-        """Give the samples of one call their step; returns the counter's, if it is among them."""
+        """Assign the samples of one call to their step; returns the counter's sample, if it is among them."""
         counted = None
         for sample in cluster:
             place = self._place(sample)
@@ -134,7 +152,7 @@ class CountedSteps:
         number, end_ns = int(counted.value), counted.time_ns
         start_ns = self._marked_ns.get(process) or self._first_start_ns(end_ns, cluster)
         self._marked_ns[process] = end_ns
-        is_known = bool(self._windows) and self._windows[-1].step == number  # by another process that counts too
+        is_known = bool(self._windows) and self._windows[-1].step == number  # by the counter of another process
         if is_known or start_ns >= end_ns:
             return None
         self._windows.append(StepWindow(number, start_ns, end_ns))
@@ -144,13 +162,11 @@ class CountedSteps:
         return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, spans)
 
     def _give_step(self, number: int, spans: SpanTable | None) -> SpanTable | None:
-        """Give spans their step; returns those of the leading role."""
+        """Assign spans to a step; returns those of the leading role."""
         if spans is None:
             return None
         states = spans.take(spans.is_state)
-        for role, places in grouped(self._feed.owners(states)[1]):
-            name = self._feed.roles[role]
-            self._seconds_of_role[name] = self._seconds_of_role.get(name, 0.0) + float(states.seconds[places].sum())
+        self._leaders.add(states)
         self._roles.add(states, np.full(states.size, number))
         lead = self.lead
         if lead is None:
@@ -158,7 +174,7 @@ class CountedSteps:
         return spans.take(self._feed.owners(spans)[1] == self._feed.roles.index(lead))
 
     def _first_start_ns(self, end_ns: int, cluster: list[SampleRow]) -> int:
-        """Return when the first step of a process began: by what it says that it took, else with the first span."""
+        """Return when the first step of a process began: by its reported duration, else with the first span."""
         for sample in cluster:
             name = canonical_name(self._feed.series[sample.series_id].name)
             if name == "step_time" and isfinite(sample.value) and sample.value > 0:
@@ -169,7 +185,7 @@ class CountedSteps:
 
 
 def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:
-    """Return samples that were recorded together, in order."""
+    """Return groups of samples that were recorded together, in order."""
     found: list[list[SampleRow]] = []
     for sample in sorted(samples, key=lambda sample: sample.time_ns):
         if found and sample.time_ns - found[-1][-1].time_ns < TOGETHER_NS:

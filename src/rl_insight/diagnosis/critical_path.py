@@ -1,12 +1,13 @@
-"""The critical path of steps: who was waited for, and how long steps would take if that process were faster.
+"""The critical path of steps: which process they waited for, and how long they would take if it were faster.
 
-The path is walked backwards from the end of a step. While the leading role works, the rank that finished last is on
-the path; while it waits, so is the work of another role that ended the wait, and what preceded that work on its lane.
+The path is walked backward from the end of a step. While the leading role works, the rank that finished last is on the
+path; while it waits, the path follows the work of another role that ended the wait, and what preceded it on its lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,8 +15,8 @@ import numpy as np
 
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, median, medians, union_seconds
-from rl_insight.diagnosis.what_if import saved_at_barrier, saved_in_pool
 from rl_insight.diagnosis.words import seconds_text
+from rl_insight.schema.names import process_name
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.states import States
@@ -24,9 +25,9 @@ from rl_insight.store.queries.steps import StepWindow, step_windows
 MAX_STEPS = 50
 _MAX_SEGMENTS = 200
 _SHORT_NS = 1_000_000
-"""Gaps on the path that are shorter than this are not shown."""
+"""Shorter gaps on the path are not shown."""
 _POOL_CALLS = 1.5
-"""A unit with more calls per step than this works through a queue: it is compared by the time per call."""
+"""A unit with more calls per step than this works through a queue: it is compared by time per call."""
 _NAMED_SHARE = 0.5
 """A suspect that explains at least this share of the excess is the culprit."""
 _LEAST_SHARE = 0.02
@@ -35,14 +36,14 @@ _SUSPECTS = 3
 
 
 class PathSegment(msgspec.Struct, frozen=True):
-    """A part of a step's critical path; the segments are in the order of time and do not overlap."""
+    """A part of a step's critical path; segments are in order of time and do not overlap."""
 
     start_ns: int
     end_ns: int
     name: str
     """The state or phase; empty where nothing was recorded."""
     kind: str
-    """What it does by its name: `wait`, `generate`, `update` and so on; `work` where the name does not say."""
+    """The kind of work, by its name: `wait`, `generate`, `update` and so on; `work` if the name does not say."""
     lane_id: int
     lane: str | None
     role: str
@@ -52,7 +53,7 @@ class PathSegment(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A process, or a lane of the only process of its role, that a step waited for."""
+    """A process, or a lane of the only process of a role, that a step waited for."""
 
     role: str
     rank: int | None
@@ -61,23 +62,23 @@ class Suspect(msgspec.Struct, frozen=True):
     lane_id: int
     lane: str | None
     name: str
-    """The state or phase that was waited for; of several, the one that would save most."""
+    """The state or phase that was waited for; of several, the one that would save the most."""
     seconds: float
-    """How long it took there in a step; in a pool, how long one call took."""
+    """Its time there in a step; in a pool, the time of one call."""
     usual_seconds: float
     """The median of its peers."""
     saved_seconds: float
-    """How much shorter a step would be if it were as fast as its peers, in everything that was waited for."""
+    """How much shorter a step would be if it were as fast as its peers in everything that was waited for."""
     step_seconds: float
-    """How long a step took."""
+    """The length of a step."""
     text: str
     """The same in one sentence."""
     steps: int = 1
-    """In how many of the steps it was a suspect."""
+    """The number of steps in which it was a suspect."""
 
     @property
     def is_notable(self) -> bool:
-        """Whether its speed would make steps noticeably shorter."""
+        """Whether a fix would make steps noticeably shorter."""
         return self.saved_seconds >= _LEAST_SHARE * self.step_seconds
 
 
@@ -91,13 +92,13 @@ class StepPath(msgspec.Struct, frozen=True):
     excess_seconds: float
     """How much shorter the step would be if nothing on the path were slower than the median of its peers."""
     suspects: list[Suspect]
-    """The three whose speed would save most; those that would save less than 2% of the step are left out."""
+    """The three that would save the most, at least 2% of the step each."""
     culprit: Suspect | None
-    """The suspect that explains at least half of the excess; None where no single one does."""
+    """The suspect that explains at least half of the excess; None if no single one does."""
 
 
 class CriticalPath(msgspec.Struct, frozen=True):
-    """The critical paths of some steps, and who was waited for again and again."""
+    """The critical paths of some steps, and the processes that they waited for repeatedly."""
 
     role: str
     """The role that leads the steps."""
@@ -105,9 +106,9 @@ class CriticalPath(msgspec.Struct, frozen=True):
     excess_seconds: float
     """Per step, on average."""
     suspects: list[Suspect]
-    """The three whose speed would save most per step, over all of these steps; at least 2% of a step each."""
+    """The three that would save the most per step over all of these steps, at least 2% of a step each."""
     culprit: Suspect | None
-    """The one that explains at least half of the excess over all of these steps; None where no single one does."""
+    """The one that explains at least half of the excess over all of these steps; None if no single one does."""
 
 
 class _Row(NamedTuple):
@@ -117,10 +118,6 @@ class _Row(NamedTuple):
     start_ns: int
     lane_id: int
     name: str
-
-    @property
-    def is_wait(self) -> bool:
-        return state_kind(self.name) == "wait"
 
 
 class _Rows(NamedTuple):
@@ -137,10 +134,10 @@ class _Rows(NamedTuple):
 
 
 def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
-    """Return who each of the last finished steps waited for, and how long it would take if that process were faster.
+    """Return the process that each of the last finished steps waited for, and the step time if it were faster.
 
-    With `last`, of the steps up to this number. A suspect that explains at least half of the excess is the culprit;
-    otherwise there is none, and the suspects are the three whose speed would save most.
+    With `last`, only steps up to this number. A suspect that explains at least half of the excess is the culprit;
+    otherwise there is none, and the suspects are the three that would save the most.
 
     Raises:
         QueryError: `limit` is out of range.
@@ -159,10 +156,10 @@ def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -
 
 
 class _RoleUnits(NamedTuple):
-    """Who is compared with whom in a role."""
+    """The units of a role that are compared with each other."""
 
     by_lane: bool
-    """The role has one process only: its lanes are compared."""
+    """The role has a single process: its lanes are compared."""
     of_lane: dict[int, int]
     """Lane to its process, or to itself."""
 
@@ -229,14 +226,14 @@ class _Walk:
             end_ns, start_ns = min(row.end_ns, moment), max(row.start_ns, self._start_ns)
             if end_ns < moment:
                 yield self._segment(row, end_ns, moment, "")
-            if row.is_wait or state_kind(row.name) in self._kinds:
+            if state_kind(row.name) in {"wait", *self._kinds}:
                 yield from self._waited_for(row, start_ns, end_ns)
             else:
                 yield self._segment(row, start_ns, end_ns)
             moment = start_ns
 
     def _before(self, moment: int) -> _Row | None:
-        """Return what the leading role did last before a moment: work before waits, then what took longest."""
+        """Return what the leading role did last before a moment: work rather than a wait, then the longest."""
         lead = self._lead
         begun = np.flatnonzero(lead.start_ns < moment)
         if not begun.size:
@@ -278,35 +275,29 @@ class _Walk:
         )  # fmt: skip
 
     def _suspects(self, segments: list[PathSegment]) -> tuple[list[Suspect], float]:
-        """Return everyone on the path with peers, the largest saving first, and the excess of the step."""
+        """Return all units on the path that have peers, largest saving first, and the excess of the step."""
         on_path: dict[tuple[str, str], dict[int, float]] = {}
         for one in segments:
             if one.name and one.kind != "wait":
                 units = on_path.setdefault((one.role, one.name), {})
-                units[one.lane_id] = units.get(one.lane_id, 0.0) + (one.end_ns - one.start_ns) / 1e9
-        by_unit: dict[int, list[Suspect]] = {}
+                unit = self._units[one.role].of_lane[one.lane_id]
+                units[unit] = units.get(unit, 0.0) + (one.end_ns - one.start_ns) / 1e9
+        found = []
         excess_s = 0.0
-        for (role, name), lanes in on_path.items():
+        for (role, name), units in on_path.items():
             is_pool, seconds = self._paces(role, name)
             if len(seconds) < 2:
                 continue
-            for unit, path_s in self._by_unit(role, lanes).items():
+            for unit, path_s in units.items():
                 usual_s = median([value for other, value in seconds.items() if other != unit])
-                saved_s = saved_in_pool(seconds, unit, path_s) if is_pool else saved_at_barrier(seconds, unit)
+                saved_s = _saved_in_pool(seconds, unit, path_s) if is_pool else _saved_at_barrier(seconds, unit)
                 excess_s += saved_s if is_pool else max(0.0, min(path_s, seconds[unit] - usual_s))
                 if saved_s > 0:
-                    suspect = self._suspect(role, unit, name, seconds[unit], usual_s, min(saved_s, path_s))
-                    by_unit.setdefault(suspect.lane_id, []).append(suspect)
-        return _by_saving(_merged(states, 1) for states in by_unit.values()), excess_s
-
-    def _by_unit(self, role: str, lanes: dict[int, float]) -> dict[int, float]:
-        units, found = self._units[role].of_lane, dict[int, float]()
-        for lane_id, seconds in lanes.items():
-            found[units[lane_id]] = found.get(units[lane_id], 0.0) + seconds
-        return found
+                    found.append(self._suspect(role, unit, name, seconds[unit], usual_s, min(saved_s, path_s)))
+        return _by_unit(found, 1), excess_s
 
     def _paces(self, role: str, name: str) -> tuple[bool, dict[int, float]]:
-        """Return whether a role works through a queue in a state, and how long each unit took: there, per call."""
+        """Return whether a role works through a queue in a state, and the time of each unit: per call if it does."""
         of_lane = self._units[role].of_lane
         rows = self._lead if role == self._role else self._others
         names = [number for number, text in self._names.items() if text == name]
@@ -334,17 +325,49 @@ class _Walk:
         )  # fmt: skip
 
 
-def _by_saving(suspects: Iterable[Suspect]) -> list[Suspect]:
-    return sorted(suspects, key=lambda one: -one.saved_seconds)
+def _saved_at_barrier(seconds: Mapping[int, float], unit: int) -> float:
+    """Return what a step would save if one unit took as long as the median of its peers, which all wait for it.
+
+    The peers keep their times, so the slowest of them bounds the saving.
+
+    >>> _saved_at_barrier({0: 4.0, 1: 5.0, 2: 9.0}, 2), _saved_at_barrier({0: 4.0, 1: 5.0, 2: 9.0}, 0)
+    (4.0, 0.0)
+    """
+    others = [value for other, value in seconds.items() if other != unit]
+    if not others:
+        return 0.0
+    return max(0.0, seconds[unit] - max(median(others), *others))
+
+
+def _saved_in_pool(paces: Mapping[int, float], unit: int, path_s: float) -> float:
+    """Return what a step would save on its critical path if one unit of a pool worked at the pace of its peers.
+
+    `paces` are seconds per call: in a pool every unit is always busy, and the slow one finishes fewer calls.
+
+    >>> _saved_in_pool({0: 1.0, 1: 1.0, 2: 2.0}, 2, 6.0)
+    3.0
+    """
+    others = [pace for other, pace in paces.items() if other != unit]
+    if not others or paces[unit] <= 0:
+        return 0.0
+    return path_s * max(0.0, 1.0 - median(others) / paces[unit])
+
+
+def _by_unit(suspects: Iterable[Suspect], steps: int) -> list[Suspect]:
+    """Return one suspect per unit with its saving per step, largest saving first."""
+    units: dict[int, list[Suspect]] = {}
+    for one in suspects:
+        units.setdefault(one.lane_id, []).append(one)
+    return sorted((_merged(seen, steps) for seen in units.values()), key=lambda one: -one.saved_seconds)
 
 
 def _notable(suspects: list[Suspect]) -> list[Suspect]:
-    """Return the suspects to show; they are in order."""
+    """Return the suspects to show, of suspects in order."""
     return [_with_text(one) for one in suspects if one.is_notable][:_SUSPECTS]
 
 
 def _merged(seen: list[Suspect], steps: int) -> Suspect:
-    """Return what one unit was waited for, in all states, per step of so many."""
+    """Return the saving of one unit over all states, per step of so many."""
     saved: dict[str, float] = {}
     for one in seen:
         saved[one.name] = saved.get(one.name, 0.0) + one.saved_seconds
@@ -359,7 +382,7 @@ def _merged(seen: list[Suspect], steps: int) -> Suspect:
 
 
 def _with_text(one: Suspect) -> Suspect:
-    who = one.lane or (one.role if one.rank is None else f"{one.role} {one.rank}")
+    who = one.lane or process_name(one.role, one.rank)
     at = f" on {one.host}" if one.host else ""
     shorter, now = seconds_text(one.step_seconds - one.saved_seconds), seconds_text(one.step_seconds)
     text = f"If {who}{at} were as fast as its peers, steps would take {shorter} instead of {now}"
@@ -367,26 +390,23 @@ def _with_text(one: Suspect) -> Suspect:
 
 
 def _culprit(suspects: list[Suspect], excess_s: float) -> Suspect | None:
-    """Return the suspect that explains most of the excess; they are in order."""
+    """Return the first of the ordered suspects, if it explains enough of the excess."""
     if not suspects or not suspects[0].is_notable or suspects[0].saved_seconds < _NAMED_SHARE * excess_s:
         return None
     return _with_text(suspects[0])
 
 
 def _over_steps(paths: list[StepPath]) -> tuple[float, list[Suspect], Suspect | None]:
-    """Return the excess per step, the suspects over all steps and the culprit: who was slow again and again."""
+    """Return the excess per step, the suspects over all steps and the culprit: the unit that was slow repeatedly."""
     count = len(paths)
     excess_s = sum(path.excess_seconds for path in paths) / count
     step_s = sum(path.end_ns - path.start_ns for path in paths) / 1e9 / count
-    by_unit: dict[int, list[Suspect]] = {}
-    for path in paths:
-        for one in path.suspects:
-            by_unit.setdefault(one.lane_id, []).append(one)
-    found = _by_saving(
-        msgspec.structs.replace(_merged(seen, count), step_seconds=step_s, steps=sum(one.is_notable for one in seen))
-        for seen in by_unit.values()
-    )
+    every = [one for path in paths for one in path.suspects]
+    seen = Counter(one.lane_id for one in every if one.is_notable)
+    found = [
+        msgspec.structs.replace(one, step_seconds=step_s, steps=seen[one.lane_id]) for one in _by_unit(every, count)
+    ]
     culprit = _culprit(found, excess_s)
     if culprit is not None and 2 * culprit.steps < count:
-        culprit = None  # another one each time: it is the data, and not a machine
+        culprit = None  # a different one each time: it is the data and not a machine
     return excess_s, _notable(found), culprit

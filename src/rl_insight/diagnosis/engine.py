@@ -1,25 +1,26 @@
-"""Applies the rules to a run: confirms what they see, keeps findings while they last, names causes before symptoms."""
+"""Applies the rules to a run: confirms signals, keeps findings open while they last, and ranks causes over symptoms."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.rule import Observation, Rule, Signal
+from rl_insight.diagnosis.rule import Rule
+from rl_insight.diagnosis.signals import Observation, Signal
 from rl_insight.diagnosis.stacks import stack_evidence
 from rl_insight.store.queries.findings import Coverage, Finding
 
 logger = logging.getLogger(__name__)
 
 _SLACK_NS = 120 * SECOND
-"""A symptom may be confirmed before its cause: it counts as explained when it began at most this long before."""
+"""A symptom may be confirmed before its cause: it is explained if it began at most this long before the cause."""
 _SLACK_STEPS = 10
 _SAME_STEPS = 20
 _SAME_NS = 300 * SECOND
@@ -29,7 +30,7 @@ _IMPORTED = "@imported"
 
 @dataclass(slots=True)
 class Case:
-    """What a rule has seen of one culprit lately."""
+    """The recent observations of one fault of a rule."""
 
     rule: Rule
     identity: tuple[str, ...]
@@ -44,11 +45,11 @@ class Case:
 
     @property
     def hits(self) -> int:
-        """In how many of the last observations it was seen."""
+        """The number of recent observations that show it."""
         return sum(was_bad for was_bad, _ in self.seen)
 
     def is_confirmed(self, observation: Observation) -> bool:
-        """Return whether it was seen often enough, and for long enough, up to an observation."""
+        """Return whether it was seen often enough and for long enough."""
         asked = self.rule.confirmation
         if self.hits < asked.needed:
             self.first = None
@@ -62,44 +63,39 @@ class Case:
 
 @dataclass(slots=True)
 class Engine:
-    """The rules of one run and what they found."""
+    """The rules of one run and their findings."""
 
     rules: list[Rule]
     run_findings: dict[str, Finding] = field(default_factory=dict)
-    """Every finding so far, by id."""
-    on_change: Callable[[Finding, str], None] | None = None
-    """Called with a finding and `opened` or `resolved`."""
+    opened_ns: dict[str, int] = field(default_factory=dict)
+    """When each finding was first reported, by id."""
     _cases: dict[tuple[str, tuple[str, ...]], Case] = field(default_factory=dict)
     _resolved: dict[tuple[str, tuple[str, ...]], Finding] = field(default_factory=dict)
-    """The last finding of each fault that is over: when it comes back soon, it is the same one."""
+    """The last finding of each resolved fault: if the fault returns soon, it is the same finding."""
     _failed: set[str] = field(default_factory=set)
-    _model: RunModel | None = None
+    _model: RunModel = field(init=False)
 
     def evaluate(self, model: RunModel) -> None:
-        """Look at the run as of the model's moment."""
+        """Evaluate all rules as of the model's moment."""
         self._model = model
         for rule in self.rules:
             try:
                 for observation in rule.evaluate(model):
                     self._take(rule, observation)
             except Exception:
-                # A defect of one rule must not silence the others, nor fill the log every five seconds.
+                # A bug in one rule must not silence the others, nor fill the log every five seconds.
                 if rule.name not in self._failed:
                     self._failed.add(rule.name)
-                    logger.exception("the rule %s failed and is skipped where it fails", rule.name)
+                    logger.exception("the rule %s failed and is skipped", rule.name)
         self._explain(model.as_of_ns)
 
     def coverage(self, model: RunModel) -> list[Coverage]:
         """Return the rules that lack their inputs."""
-        found = []
-        for rule in self.rules:
-            missing = rule.missing(model)
-            if missing is not None:
-                found.append(Coverage(rule.name, missing))
-        return found
+        found = [(rule.name, rule.missing(model)) for rule in self.rules]
+        return [Coverage(name, missing) for name, missing in found if missing is not None]
 
     def open_findings(self) -> list[Finding]:
-        """Return the findings that are open, causes before symptoms."""
+        """Return the open findings."""
         return [finding for finding in self.run_findings.values() if finding.status == "open"]
 
     def _take(self, rule: Rule, observation: Observation) -> None:
@@ -124,58 +120,43 @@ class Engine:
     def _judge(self, case: Case, observation: Observation, *, is_bad: bool) -> None:
         if case.finding is None:
             if case.is_confirmed(observation):
-                self._open(case, observation)
-        elif case.hits >= case.rule.confirmation.kept:
-            if is_bad:
-                self._renew(case, observation)
-        else:
-            self._resolve(case, observation)
+                self._renew(case, self._opened(case, observation), observation)
+        elif case.hits < case.rule.confirmation.kept:
+            finding = msgspec.structs.replace(case.finding, status="resolved", updated_ns=observation.time_ns)
+            case.finding = None
+            self._resolved[case.rule.name, case.identity] = self.run_findings[finding.finding_id] = finding
+        elif is_bad:
+            self._renew(case, case.finding, observation)
 
-    def _open(self, case: Case, observation: Observation) -> None:
+    def _opened(self, case: Case, observation: Observation) -> Finding:
         first, case.first = case.first or observation, None
         signal = case.signal
         before = self._resolved.get((case.rule.name, case.identity))
         if before is not None and _continues(before, first):
-            case.finding = self.run_findings[before.finding_id]
-            self._renew(case, observation)
-            self._announce(case.finding, "opened")
-            return
-        anchor = signal.anchor or f"step {first.step}"
-        start = signal.start_ns if signal.start_ns is not None else first.start_ns or first.time_ns
-        finding = Finding(
-            finding_id=finding_id(case.rule.name, case.identity, anchor),
+            return self.run_findings[before.finding_id]
+        return Finding(
+            finding_id=finding_id(case.rule.name, case.identity, signal.anchor or f"step {first.step}"),
             rule=case.rule.name,
             severity=signal.severity,
             title=signal.title,
-            start_ns=start,
+            start_ns=signal.start_ns if signal.start_ns is not None else first.start_ns or first.time_ns,
             end_ns=observation.time_ns,
             first_step=first.step,
-            updated_ns=observation.time_ns,
         )
-        case.finding = finding
-        self._renew(case, observation)
-        self._announce(case.finding, "opened")
 
-    def _renew(self, case: Case, observation: Observation) -> None:
-        assert case.finding is not None  # noqa: S101  # called for open cases only
-        signal, known = case.signal, case.finding
-        evidence = signal.evidence
-        if case.rule.asks_stacks and self._model is not None:
+    def _renew(self, case: Case, known: Finding, observation: Observation) -> None:
+        signal, evidence = case.signal, case.signal.evidence
+        if case.rule.asks_stacks:
             evidence = evidence + stack_evidence(self._model, signal.culprit, known.start_ns)
-        impact = {}
-        if signal.seconds_per_step is not None:
-            impact["seconds_per_step"] = round(signal.seconds_per_step, 3)
-        if signal.share_of_step is not None:
-            impact["share_of_step"] = round(signal.share_of_step, 4)
-        case.finding = msgspec.structs.replace(
+        case.finding = self.run_findings[known.finding_id] = msgspec.structs.replace(
             known,
             severity=signal.severity,
             status="open",
             title=signal.title,
             explanation=signal.explanation,
-            remedy=signal.remedy or case.rule.remedy,
+            remedy=case.rule.remedy,
             culprit=signal.culprit,
-            impact=impact,
+            impact=signal.impact,
             last_step=observation.step,
             end_ns=max(known.end_ns, observation.time_ns),
             lanes=signal.lanes[:16],
@@ -184,25 +165,10 @@ class Engine:
             evidence=evidence,
             updated_ns=observation.time_ns,
         )
-        self._keep(case.finding)
-
-    def _resolve(self, case: Case, observation: Observation) -> None:
-        assert case.finding is not None  # noqa: S101  # called for open cases only
-        finding = msgspec.structs.replace(case.finding, status="resolved", updated_ns=observation.time_ns)
-        case.finding = None
-        self._resolved[case.rule.name, case.identity] = finding
-        self._keep(finding)
-        self._announce(finding, "resolved")
-
-    def _keep(self, finding: Finding) -> None:
-        self.run_findings[finding.finding_id] = finding
-
-    def _announce(self, finding: Finding, what: str) -> None:
-        if self.on_change is not None:
-            self.on_change(finding, what)
+        self.opened_ns.setdefault(known.finding_id, self._model.as_of_ns)
 
     def _explain(self, as_of_ns: int) -> None:
-        """List under each finding those that it makes redundant."""
+        """List the redundant findings under their cause."""
         open_cases = [case for case in self._cases.values() if case.finding is not None]
         for cause in open_cases:
             if not cause.rule.explains or cause.finding is None:
@@ -215,11 +181,11 @@ class Engine:
             listed = sorted({*cause.finding.explains, *redundant})
             if listed != cause.finding.explains:
                 cause.finding = msgspec.structs.replace(cause.finding, explains=listed, updated_ns=as_of_ns)
-                self._keep(cause.finding)
+                self.run_findings[cause.finding.finding_id] = cause.finding
 
 
 def _continues(before: Finding, first: Observation) -> bool:
-    """Return whether a fault that is seen again is still the same one."""
+    """Return whether a fault that returns is still the same one."""
     if before.last_step is not None and first.step is not None:
         return abs(first.step - before.last_step) <= _SAME_STEPS
     return first.time_ns - before.end_ns <= _SAME_NS
@@ -230,17 +196,15 @@ def _explains(cause: Case, symptom: Case) -> bool:
         return False
     assert cause.finding is not None and symptom.finding is not None  # noqa: S101, PT018  # both are open
     if cause.finding.severity == "info" != symptom.finding.severity:
-        return False  # what is not worth a warning is not the reason for one
+        return False  # a fault that is not worth a warning does not cause one
     if cause.rule.is_local and _are_apart(cause.finding.culprit, symptom.finding.culprit):
         return False
     one, other = cause.finding, symptom.finding
-    if (
-        one.first_step is not None
-        and other.first_step is not None
-        and other.first_step >= one.first_step - _SLACK_STEPS
-    ):
+    if other.start_ns >= one.start_ns - _SLACK_NS:
         return True
-    return other.start_ns >= one.start_ns - _SLACK_NS
+    if one.first_step is None or other.first_step is None:
+        return False
+    return other.first_step >= one.first_step - _SLACK_STEPS
 
 
 def _are_apart(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
@@ -250,6 +214,6 @@ def _are_apart(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
 
 def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:
     """Return the id of a fault: the same for the same rule, culprit and beginning, live and offline."""
-    # Processes that are read from records get a mark on their ids; the fault is the same.
+    # Imported processes have a mark in their ids; the fault is the same.
     text = "\0".join((rule, *identity, anchor)).replace(_IMPORTED, "")
     return f"{rule}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"

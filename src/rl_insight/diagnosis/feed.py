@@ -1,10 +1,11 @@
-"""Reads a run from the store: the whole of it in order, or what has arrived since the last time.
+"""Reads a run from the store: all of it in order, or the records that have arrived since the last time.
 
-Both hand out the same moments, which is why a stored run is diagnosed exactly as it was while it ran.
+Both return the same moments, so a stored run is diagnosed exactly as it was while it ran.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -70,7 +71,7 @@ _SAMPLES = """
     FROM sample_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {range}
 """
 _TOLD = "config|alert|curriculum|annotation|(^|[^a-z])(stage|change|schedule)"
-"""Names of events in which a run tells what it changes."""
+"""Names of events in which a run reports a change."""
 _EVENTS = f"""
     SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
     FROM event_data JOIN {_ALIGNED} USING (lane_id)
@@ -85,17 +86,32 @@ _LAST_SEEN = f"""
     SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, ''), time_ns)
     FROM event_data JOIN {_ALIGNED} USING (lane_id) WHERE name = $name GROUP BY process
 """  # noqa: S608  (constants)
+_EXTENT = f"""
+    SELECT min(first_ns), max(last_ns) FROM (
+        SELECT min(start_ns + clock_offset_ns) AS first_ns, max(start_ns + greatest(duration_ns, 0) + clock_offset_ns)
+            AS last_ns
+        FROM span_data JOIN {_ALIGNED} USING (lane_id)
+        UNION ALL
+        SELECT min(start_ns + clock_offset_ns), max(start_ns + clock_offset_ns)
+        FROM open_span_data JOIN {_ALIGNED} USING (lane_id)
+        UNION ALL
+        SELECT min(time_ns + clock_offset_ns), max(time_ns + clock_offset_ns)
+        FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
+        UNION ALL
+        SELECT (min(submit_ts) * 1e9)::BIGINT, (max(greatest(submit_ts, finalized_ts)) * 1e9)::BIGINT FROM sessions
+    )
+"""  # noqa: S608  (constants)
 _BY_ROW: Final = "{table}.rowid >= $first AND {table}.rowid < $last"
 _BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offset_ns <= $last"
 
 
 @dataclass(slots=True)
 class Moment:
-    """Everything that happened since the moment before, and what runs now."""
+    """Everything that happened since the previous moment, and what is running now."""
 
     as_of_ns: int
     spans: SpanTable | None
-    """Those that ended, in the order of their ends; None before there are any."""
+    """Those that ended, ordered by their ends; None before there are any."""
     open_spans: list[SpanRow]
     sessions: list[SessionRow]
     open_sessions: list[SessionRow]
@@ -105,32 +121,27 @@ class Moment:
     losses: list[LossRow]
 
 
-@dataclass(slots=True)
-class Frontier:
-    """When the first and the last thing of a run were recorded."""
-
-    first_ns: int
-    last_ns: int
-
-
 class Feed(RunCatalog):
-    """What both ways of reading share: the catalog, the rows in flight, and moments made of them."""
+    """What both ways of reading share: the catalog, the rows that are in flight, and the moments made of them."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    _cursor: Cursor
+
+    def __init__(self) -> None:
         super().__init__()
-        self._cursor = cursor
         self._spans = RunningSpans()
         self._sessions = Running()
         self._samples: Instants[SampleRow] = Instants()
         self._marks: Instants[MarkRow] = Instants()
         self._events: Instants[EventRow] = Instants()
         self.marks_tell_steps = True
-        """False once spans tell the steps of the run: marks then say only that something was recorded."""
+        """False once spans define the steps of the run: marks then show only that something was recorded."""
         self._open_spans: list[SpanRow] = []
         self._open_sessions: list[SessionRow] = []
+        self.first_ns = self.newest_ns = 0
+        """The start of the first record, and the end of the latest one."""
 
     def moment(self, as_of_ns: int) -> Moment:
-        """Return what happened up to a moment, since the one before."""
+        """Return what happened since the previous moment."""
         spans = self._spans.advance(as_of_ns)
         sessions = self._sessions.advance(as_of_ns)
         oldest = as_of_ns - _OPEN_AFTER_NS
@@ -150,26 +161,33 @@ class Feed(RunCatalog):
             self.losses,
         )
 
-    def _add_spans(self, condition: str, bounds: dict[str, int]) -> SpanTable:
+    def _note(self, first_ns: int, last_ns: int) -> None:
+        self.first_ns = min(self.first_ns or first_ns, first_ns)
+        self.newest_ns = max(self.newest_ns, last_ns)
+
+    def _add_spans(self, condition: str, bounds: dict[str, int]) -> None:
         spans = read_spans(self._cursor.execute(_SPANS.format(range=condition), bounds).fetchnumpy())
         self._spans.add(spans)
-        return spans
+        if spans.size:
+            self._note(int(spans.start_ns.min()), int(spans.end_ns.max()))
 
     def _read_open(self) -> None:
         self._open_spans = read_spans(self._cursor.execute(_OPEN_SPANS).fetchnumpy()).rows(self.names)
-        pending = "finalized_ts IS NULL AND status = 'pending'"
-        self._open_sessions = [self._session(row) for row in self._session_rows(pending, {})]
+        self._open_sessions = self._sessions_where("finalized_ts IS NULL AND status = 'pending'", {})
 
     def _add_events(self, sql: str, condition: str, bounds: dict[str, int]) -> None:
         rows = self._cursor.execute(sql.format(range=condition), bounds).fetchall()
         self._events.add([EventRow(*row) for row in rows])
 
-    def _session_rows(self, condition: str, bounds: Mapping[str, float]) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._cursor.execute(_SESSIONS.format(range=condition), bounds).fetchall()
-        return found
+    def _sessions_where(self, condition: str, bounds: Mapping[str, float]) -> list[SessionRow]:
+        rows = self._cursor.execute(_SESSIONS.format(range=condition), bounds).fetchall()
+        return [
+            SessionRow(NEVER if end is None else int(end * SECOND), int(start * SECOND), *rest)
+            for start, end, *rest in rows
+        ]
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
-        # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
+        # As arrays: rules use few of the samples, and making rows of all of them takes far longer.
         found = self._cursor.execute(_SAMPLES.format(range=condition), bounds).fetchnumpy()
         series = found["series_id"]
         known = self.is_known[series]
@@ -181,10 +199,13 @@ class Feed(RunCatalog):
                 for time_ns, number, value, step, is_told in zip(times, numbers, values, steps, has_step, strict=True)
             ]
         )
-        self._marks.add(self._find_marks(found))
+        marks = self._find_marks(found)
+        self._marks.add(marks)
+        if marks:
+            self._note(min(mark.time_ns for mark in marks), max(mark.last_ns for mark in marks))
 
     def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
-        """Return what training code recorded: one mark for each process, step and second, or just for each second."""
+        """Return marks of what training code recorded: one per process, step and second, or just one per second."""
         plain = self.is_plain[found["series_id"]]
         owners = self.owner_of_series[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
@@ -192,7 +213,7 @@ class Feed(RunCatalog):
             return []
         steps = np.where(has_step & self.marks_tell_steps, steps, NO_STEP)
         owners = owners if self.marks_tell_steps else np.full_like(owners, owners[0])
-        # A process and a second as one number: sorting by one column less halves the time that this takes.
+        # A process and a second as one number: sorting by one column less halves the time.
         seconds = owners << 33 | times // SECOND
         order = np.lexsort((steps, seconds))
         steps, seconds, owners, times = steps[order], seconds[order], owners[order], times[order]
@@ -206,25 +227,22 @@ class Feed(RunCatalog):
             for first_ns, process, step, last_ns in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
-    def _session(self, row: tuple[Any, ...]) -> SessionRow:
-        submit, finalized, *rest = row
-        end = NEVER if finalized is None else int(finalized * SECOND)
-        return SessionRow(end, int(submit * SECOND), *rest)
-
 
 class ReplayFeed(Feed):
-    """The whole of a run, read in slices of recorded time."""
+    """A stored run, read in slices of recorded time."""
 
     def __init__(self, cursor: Cursor) -> None:
-        super().__init__(cursor)
-        self.update(self._cursor)
+        super().__init__()
+        self._cursor = cursor
+        self.update(cursor)
         self._read_signs_of_life()
         self._read_open()
         self._read_until = -1
-        self.frontier = find_frontier(cursor)
+        ((first_ns, last_ns),) = cursor.execute(_EXTENT).fetchall()
+        self.first_ns, self.newest_ns = first_ns or 0, last_ns or 0
 
     def _read_signs_of_life(self) -> None:
-        """Take from an export's events when its processes were last heard: its import says nothing of it."""
+        """Read from the events of an export when its processes were last heard from: the import does not say."""
         found = self._cursor.execute(_LAST_SEEN, {"name": LAST_SEEN_EVENT}).fetchall()
         for number, last_seen_ns, text in found:
             process = self.processes[number]
@@ -233,20 +251,21 @@ class ReplayFeed(Feed):
                 process.ended, process.heartbeat_s = _read_last_seen(text)
 
     def moment(self, as_of_ns: int) -> Moment:
-        """Return what happened up to a moment, since the one before."""
+        """Return what happened since the previous moment."""
         while self._read_until < as_of_ns:
-            first = max(self._read_until, self.frontier.first_ns - 1)
-            self._read_slice(first, max(first + _SLICE_NS, self.frontier.first_ns))
+            first = max(self._read_until, self.first_ns - 1)
+            self._read_slice(first, max(first + _SLICE_NS, self.first_ns))
         return super().moment(as_of_ns)
 
     def begin_at(self, moment_ns: int) -> None:
-        """Leave out what happened before a moment."""
+        """Skip everything before a moment."""
         self._read_until = max(self._read_until, moment_ns)
 
     def last_moment(self) -> Moment:
-        """Return the last minutes of the run as one moment: what they cost does not grow with the run."""
-        self.begin_at(self.frontier.last_ns - _SLICE_NS)
-        return self.moment(self.frontier.last_ns)
+        """Return the last minutes of the run as one moment, at a cost that does not grow with the run."""
+        last_ns = self.newest_ns
+        self.begin_at(last_ns - _SLICE_NS)
+        return self.moment(last_ns)
 
     def _read_slice(self, first: int, last: int) -> None:
         self._read_until = last
@@ -254,13 +273,13 @@ class ReplayFeed(Feed):
         self._add_spans(_BY_TIME.format(column="start_ns"), bounds)
         self._add_samples(_BY_TIME.format(column="time_ns"), bounds)
         window = "submit_ts > $first / 1e9 AND submit_ts <= $last / 1e9 AND finalized_ts IS NOT NULL"
-        self._sessions.add([self._session(row) for row in self._session_rows(window, bounds)])
+        self._sessions.add(self._sessions_where(window, bounds))
         for sql in (_EVENTS, _ERRORS):
             self._add_events(sql, _BY_TIME.format(column="time_ns"), bounds)
 
 
 def _read_last_seen(text: str) -> tuple[bool, float]:
-    """Return whether a process ended in order, and its heartbeat; the defaults for what cannot be read."""
+    """Return whether a process exited cleanly, and its heartbeat; the defaults if they cannot be read."""
     try:
         told = msgspec.json.decode(text, type=LastSeen)
     except msgspec.MsgspecError:
@@ -269,26 +288,21 @@ def _read_last_seen(text: str) -> tuple[bool, float]:
 
 
 class LiveFeed(Feed):
-    """What has arrived since the last `poll`."""
+    """The records that have arrived since the last `poll`."""
 
-    _TABLES: Final = ("span_data", "sample_data", "event_data", "log_data")
-
-    def __init__(self, cursor: Cursor) -> None:
-        super().__init__(cursor)
-        self._rows = dict.fromkeys(self._TABLES, 0)
-        self._finalized: dict[str, float] = {}
-        self._finalized_until = 0.0
-        self.newest_ns = 0
-        """The end of the latest thing that was read."""
-        self.first_ns = 0
-        """The start of the first thing that was read."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: Counter[str] = Counter()
+        """How many rows of each table were read."""
+        self._finalized_ns: dict[str, int] = {}
+        self._finalized_until_ns = 0
         self.has_more = False
-        """Whether more rows wait than one poll reads."""
+        """Whether there are more rows than one poll reads."""
 
     def poll(self, cursor: Cursor) -> None:
-        """Read what is new, at most a certain number of rows."""
+        """Read new rows, up to a limit."""
         self._cursor = cursor
-        self.update(self._cursor)
+        self.update(cursor)
         self._read_open()
         self.has_more = False
         if bounds := self._next_rows("span_data"):
@@ -302,7 +316,7 @@ class LiveFeed(Feed):
 
     def _next_rows(self, table: str) -> dict[str, int] | None:
         first = self._rows[table]
-        # Rows are never deleted, so the largest row id counts them: the store's metadata answers at once.
+        # Rows are never deleted, so their count is the next row id, and the store's metadata has it.
         ((count,),) = self._cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  (constants)
         if count <= first:
             return None
@@ -311,53 +325,14 @@ class LiveFeed(Feed):
         self._rows[table] = last
         return {"first": first, "last": last}
 
-    def _add_spans(self, condition: str, bounds: dict[str, int]) -> SpanTable:
-        spans = super()._add_spans(condition, bounds)
-        if spans.size:
-            self._note(int(spans.start_ns.min()), int(spans.end_ns.max()))
-        return spans
-
-    def _note(self, first_ns: int, last_ns: int) -> None:
-        self.first_ns = min(self.first_ns or first_ns, first_ns)
-        self.newest_ns = max(self.newest_ns, last_ns)
-
-    def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
-        super()._add_samples(condition, bounds)
-        if marks := self._marks.waiting():
-            self._note(marks[0].time_ns, marks[-1].last_ns)
-
     def _read_sessions(self) -> None:
-        """Read the sessions that ended since; some are told late, so the last minutes are looked at again."""
-        since = self._finalized_until - 120.0
-        rows = self._session_rows("finalized_ts > $since", {"since": since})
-        new = [row for row in rows if self._finalized.get(row[2]) is None]
-        for row in new:
-            self._finalized[row[2]] = row[1]
-            self._finalized_until = max(self._finalized_until, row[1])
-        if len(self._finalized) > 100_000:
-            oldest = self._finalized_until - 300.0
-            self._finalized = {one: moment for one, moment in self._finalized.items() if moment > oldest}
-        self._sessions.add([self._session(row) for row in new])
-
-
-_FRONTIER = """
-    SELECT min(first_ns), max(last_ns) FROM (
-        SELECT min(start_ns + clock_offset_ns) AS first_ns, max(start_ns + greatest(duration_ns, 0) + clock_offset_ns)
-            AS last_ns
-        FROM span_data JOIN {aligned} USING (lane_id)
-        UNION ALL
-        SELECT min(start_ns + clock_offset_ns), max(start_ns + clock_offset_ns)
-        FROM open_span_data JOIN {aligned} USING (lane_id)
-        UNION ALL
-        SELECT min(time_ns + clock_offset_ns), max(time_ns + clock_offset_ns)
-        FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
-        UNION ALL
-        SELECT (min(submit_ts) * 1e9)::BIGINT, (max(greatest(submit_ts, finalized_ts)) * 1e9)::BIGINT FROM sessions
-    )
-"""
-
-
-def find_frontier(cursor: Cursor) -> Frontier:
-    """Return when a run's first and last records are; both 0 for an empty run."""
-    ((first, last),) = cursor.execute(_FRONTIER.format(aligned=_ALIGNED)).fetchall()
-    return Frontier(first or 0, last or 0)
+        """Read the sessions that ended since; some are reported late, so the last minutes are read again."""
+        since = self._finalized_until_ns / SECOND - 120.0
+        rows = self._sessions_where("finalized_ts > $since", {"since": since})
+        new = {row.session_id: row for row in rows if row.session_id not in self._finalized_ns}
+        self._finalized_ns |= {session_id: row.end_ns for session_id, row in new.items()}
+        self._finalized_until_ns = max([self._finalized_until_ns, *(row.end_ns for row in new.values())])
+        if len(self._finalized_ns) > 100_000:
+            oldest = self._finalized_until_ns - 300 * SECOND
+            self._finalized_ns = {one: end_ns for one, end_ns in self._finalized_ns.items() if end_ns > oldest}
+        self._sessions.add(list(new.values()))

@@ -1,15 +1,17 @@
-"""GPUs, hosts and engines over the last minutes."""
+"""Readings of GPUs, hosts and engines over the last minutes."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import TypeVar
 
 from rl_insight.diagnosis.rows import SampleRow, SeriesRow
 
 _KEPT_POINTS = 400
 History = deque[tuple[int, float]]
+Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
@@ -20,10 +22,10 @@ class Device:
     gpu: str | None
     process: int
     quantities: dict[str, dict[int, History]] = field(default_factory=dict)
-    """Quantity to series to its last readings: an engine may show one series per worker."""
+    """Quantity to series to its last readings: an engine may export one series per worker."""
 
     def add(self, quantity: str, sample: SampleRow) -> None:
-        """Take a reading."""
+        """Add a reading."""
         by_series = self.quantities.setdefault(quantity, {})
         history = by_series.get(sample.series_id)
         if history is None:
@@ -36,7 +38,7 @@ class Device:
         return sum(found) if found else None
 
     def between(self, quantity: str, start_ns: int, end_ns: int) -> list[float]:
-        """Return the readings in a window, which is usually at the end."""
+        """Return the readings in a window, which is usually the most recent one."""
         return [value for _, value in self.points(quantity, start_ns, end_ns)]
 
     def points(self, quantity: str, start_ns: int, end_ns: int) -> list[tuple[int, float]]:
@@ -52,7 +54,7 @@ class Device:
         return sorted(point for history in self.quantities.get(quantity, {}).values() for point in history)
 
     def growth(self, quantity: str, start_ns: int, end_ns: int) -> float | None:
-        """Return how much a total grew in a window; None when it was read less than twice."""
+        """Return how much a total grew in a window; None if it has fewer than two readings."""
         total = None
         for history in self.quantities.get(quantity, {}).values():
             recent = [value for moment, value in takewhile(lambda point: point[0] >= start_ns, reversed(history))
@@ -63,7 +65,7 @@ class Device:
 
 
 class HardwareBook:
-    """Everything that is measured beside the training code."""
+    """Everything that is measured outside of the training code."""
 
     def __init__(self) -> None:
         self.gpus: dict[tuple[str, str], Device] = {}
@@ -74,32 +76,25 @@ class HardwareBook:
         """By instance, as `host:port`."""
 
     def add(self, series: SeriesRow, sample: SampleRow) -> bool:
-        """Take a sample of the hardware monitor; False for one that is none."""
+        """Add a sample of the hardware monitor; returns False for any other sample."""
         labels = series.labels
         host = labels.get("host") or labels.get("node") or labels.get("hostname") or ""
         kind, _, quantity = series.name.partition("_")
         if kind == "gpu" and "gpu" in labels and not series.name.startswith("gpu_process_"):
-            key = (host, labels["gpu"])
-            device = self.gpus.get(key)
-            if device is None:
-                device = self.gpus[key] = Device(host, labels["gpu"], series.process)
+            device = _device(self.gpus, (host, labels["gpu"]), host, series, labels["gpu"])
         elif kind == "node":
-            device = self.hosts.get(host)
-            if device is None:
-                device = self.hosts[host] = Device(host, None, series.process)
+            device = _device(self.hosts, host, host, series)
         elif kind == "process":
-            device = self.processes.get(series.process)
-            if device is None:
-                device = self.processes[series.process] = Device(host, None, series.process)
+            device = _device(self.processes, series.process, host, series)
         else:
             return False
         device.add(quantity, sample)
         return True
 
     def add_engine(self, series: SeriesRow, sample: SampleRow, canonical: str) -> None:
-        """Take a sample of an engine; with data parallelism, one instance has several of them.
+        """Add a sample of an engine; with data parallelism, one instance has several engines.
 
-        SGLang shows a queue once as a whole, without a priority, and once more for each priority.
+        SGLang exports a queue once in total, without a priority, and once more for each priority.
         """
         labels = series.labels
         if labels.get("priority"):
@@ -107,10 +102,13 @@ class HardwareBook:
         instance = labels.get("instance") or f"process {series.process}"
         if part := labels.get("engine") or labels.get("dp_rank"):
             instance = f"{instance} engine {part}"
-        device = self.engines.setdefault(instance, Device(instance, None, series.process))
         quantity = canonical.removeprefix("engine_")
-        if quantity == "awake" and labels.get("sleep_state", "awake") != "awake":
-            return
-        if quantity == "finished":
-            quantity = f"finished_{labels.get('finished_reason', 'other')}"
-        device.add(quantity, sample)
+        if quantity != "awake" or labels.get("sleep_state", "awake") == "awake":
+            _device(self.engines, instance, instance, series).add(quantity, sample)
+
+
+def _device(devices: dict[Key, Device], key: Key, host: str, series: SeriesRow, gpu: str | None = None) -> Device:
+    device = devices.get(key)
+    if device is None:
+        device = devices[key] = Device(host, gpu, series.process)
+    return device

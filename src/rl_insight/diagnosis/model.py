@@ -1,4 +1,4 @@
-"""A run as of a moment: what rules look at. Each moment adds what happened since the one before."""
+"""A run as of a moment, as rules see it. Each moment adds what happened since the previous one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, calls_in
-from rl_insight.diagnosis.counted import CountedSteps
+from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, PaceBook, calls_in
+from rl_insight.diagnosis.counted import CountedSteps, Leaders
 from rl_insight.diagnosis.feed import Feed, Moment
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
-from rl_insight.diagnosis.pace import PaceBook
-from rl_insight.diagnosis.robust import Column, Durations, grouped, quantile
+from rl_insight.diagnosis.robust import Column, Durations, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
     SECOND,
@@ -24,28 +23,30 @@ from rl_insight.diagnosis.rows import (
     SampleRow,
     SessionRow,
     SpanRow,
+    ended_between,
 )
 from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness, silence_ns
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
+from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.queries.steps import leadership
 
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
 _SURELY = 2
-"""No other role can fit better."""
+"""The best fit of a role's name."""
 _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
-"""How much longer something may take whose usual duration is unknown."""
+"""How much longer work may take if its usual duration is unknown."""
 PATIENT_KINDS = frozenset({"checkpoint", "validation"})
-"""Kinds of states in which nothing else may finish for long."""
+"""Kinds of states during which nothing else may finish for a long time."""
 
 
 class RunModel:
-    """The run up to `as_of_ns`; rules read it and change nothing."""
+    """The run up to `as_of_ns`; read-only for rules."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -54,7 +55,6 @@ class RunModel:
         self.lanes = feed.lanes
         self.steps = StepBook(feed.names)
         self.new_steps: list[Step] = []
-        """The steps that closed in this moment."""
         self.lead: str | None = None
         """The role whose steps are the run's steps."""
         self.has_span_steps = False
@@ -62,10 +62,10 @@ class RunModel:
         self.metrics = Metrics()
         self._counted = CountedSteps(feed, self.metrics, self.roles)
         self._holds_spans = True
-        """Spans without a step wait until a counter tells theirs."""
+        """Whether spans without a step wait for a step counter."""
         self.hardware = HardwareBook()
         self.usual: dict[tuple[str, str], Durations] = {}
-        """How long a state or phase takes, by role and name."""
+        """Durations of states and phases, by role and name."""
         self.pace = PaceBook()
         self.activity = ActivityBook()
         self.call_book = CallBook(feed)
@@ -76,43 +76,41 @@ class RunModel:
         self.events: deque[EventRow] = deque(maxlen=1_000)
         self.last_error: dict[int, EventRow] = {}
         self.stacks: dict[int, EventRow] = {}
-        """The stacks that each process sent last."""
         self.losses: list[LossRow] = []
         self.last_activity_ns = 0
-        """When training code last recorded the end of anything."""
+        """When training code last finished anything."""
         self._gaps: deque[float] = deque(maxlen=_KEPT_GAPS)
         self.first_ns = 0
         self.listening_since_ns = 0
         """When the server began to listen: silence before that is the server's."""
         self._workers: list[ProcessRow] = []
         self._unheard: list[ProcessRow] = []
-        """Workers that have ended, or were not heard lately."""
+        """Workers that have ended, or were not heard from recently."""
         self._states: dict[int, Liveness] = {}
         self._marked: list[Step] = []
-        self._seconds_of_role: dict[str, float] = {}
+        self._leaders = Leaders(feed)
         self._waits: list[bool] = []
-        """By the number of a name: whether it is a wait."""
+        """By name number: whether it is a wait."""
         self._is_warm = False
-        """Enough steps are over that durations are the usual ones."""
-        self._forgotten_ns = 0
+        """Whether enough steps have finished for durations to be the usual ones."""
         self.memo: dict[object, Any] = {}
-        """What rules have computed for this moment and others need too."""
+        """Results for this moment that several rules share."""
 
-    # -- taking in a moment
+    # -- applying a moment
 
     def apply(self, moment: Moment) -> None:
-        """Move to a moment."""
+        """Advance to a moment."""
         self.as_of_ns = moment.as_of_ns
         self.first_ns = self.first_ns or moment.as_of_ns
         self.open_spans, self.open_sessions = moment.open_spans, moment.open_sessions
         self.losses = moment.losses
-        # A stored run also has the processes that had not started yet.
+        # A stored run also has processes that had not started yet.
         self._workers = [
             process
             for process in self.processes.values()
             if not process.is_target and process.started_ns + process.clock_offset_ns <= moment.as_of_ns
         ]
-        # Nearly all are live, and asking for each of ten thousand takes ten times as long.
+        # Nearly all are live, and calling `state_of` for each of ten thousand takes ten times as long.
         patience = {beat: silence_ns(beat) for beat in {process.heartbeat_s for process in self._workers}}
         self._states = {
             process.number: "live"
@@ -121,7 +119,8 @@ class RunModel:
         }
         self._unheard = [process for process in self._workers if process.number not in self._states]
         self.memo.clear()
-        self._forget_activity()
+        if self.steps.closed:
+            self.activity.forget(self.steps.closed[-1].start_ns)  # rules have evaluated the steps before
         self._note_gap(moment)
         if moment.spans is not None:
             self._choose_lead(moment.spans)
@@ -149,22 +148,14 @@ class RunModel:
         self.roles.settle(self.as_of_ns)
 
     def _subject(self, event: EventRow) -> int:
-        """Return whose stacks an event has: its process's, or those of one that could not answer."""
+        """Return the process whose stacks an event has: the sender, or one that could not respond itself."""
         process_id = read_told(event.text).process_id
         if process_id is None:
             return event.process
         return next((one.number for one in self.processes.values() if one.process_id == process_id), event.process)
 
-    def _forget_activity(self) -> None:
-        """Forget what processes did before the last step that rules have looked at."""
-        until_ns = self.steps.closed[-1].start_ns if self.steps.closed else 0
-        if until_ns <= self._forgotten_ns:
-            return
-        self._forgotten_ns = until_ns
-        self.activity.forget(until_ns)
-
     def _note_gap(self, moment: Moment) -> None:
-        """Remember for how long nothing had finished before something did."""
+        """Record how long nothing had finished before something did."""
         ends = [moment.sessions[0].end_ns] if moment.sessions else []
         first = None if moment.spans is None or not moment.spans.size else moment.spans
         ends += [] if first is None else [int(first.end_ns[0])]
@@ -176,7 +167,7 @@ class RunModel:
         gap_s = (ended_ns - self.last_activity_ns) / SECOND
         if gap_s <= _SHORT_GAP_S:
             return
-        # Validation, checkpoints and a resume are waited for with more patience, and say nothing about other gaps.
+        # Validation, checkpoints and a resume may take longer, and say nothing about other gaps.
         is_special = (
             first is not None
             and int(first.end_ns[0]) == ended_ns
@@ -190,18 +181,13 @@ class RunModel:
         if self.lead is not None and self.has_span_steps and leadership(self.lead) == _SURELY:
             return
         is_counted = (spans.step != NO_STEP) & (spans.is_state | (spans.depth == 0)) & (spans.segment != PHASE)
-        counted = spans.take(is_counted)
-        for number, places in grouped(self._feed.owners(counted)[1]):
-            role = self._feed.roles[number]
-            seconds = float(counted.seconds[places].sum())
-            self._seconds_of_role[role] = self._seconds_of_role.get(role, 0.0) + seconds
-        if self._seconds_of_role:
-            best = max(self._seconds_of_role, key=lambda role: (leadership(role), self._seconds_of_role[role]))
-            if self.lead is None or leadership(best) > leadership(self.lead):
-                if self.lead is not None and self.lead != best:
-                    self.steps = StepBook(self._feed.names)
-                self.lead, self.has_span_steps = best, True
-                self._feed.marks_tell_steps = False
+        self._leaders.add(spans.take(is_counted))
+        best = self._leaders.best
+        if best is not None and (self.lead is None or leadership(best) > leadership(self.lead)):
+            if self.lead is not None and self.lead != best:
+                self.steps = StepBook(self._feed.names)
+            self.lead, self.has_span_steps = best, True
+            self._feed.marks_tell_steps = False
 
     def _apply_spans(self, spans: SpanTable) -> None:
         owners, roles = self._feed.owners(spans)
@@ -218,7 +204,7 @@ class RunModel:
         self.pace.begin(self.as_of_ns)
         is_interval = spans.is_state | (spans.segment == PHASE)
         is_usual = np.full(spans.size, self._is_warm or not self.has_span_steps) | (spans.step == NO_STEP)
-        for key, places in grouped(roles * len(self._feed.names) + spans.name_id):
+        for key, places in by_group(roles * len(self._feed.names) + spans.name_id):
             role, name = divmod(key, len(self._feed.names))
             work = (self._feed.roles[role], self._feed.names[name])
             durations = self.usual.setdefault(work, Durations())
@@ -235,7 +221,7 @@ class RunModel:
         stepless = np.flatnonzero(spans.step == NO_STEP)
         places = np.flatnonzero(roles == self._feed.roles.index(self.lead)) if self.lead is not None else roles[:0]
         led = spans.take(places)
-        # A state without a step belongs to the one that runs.
+        # A state without a step belongs to the running one.
         running = self.steps.note(led, self._feed.generations(led), np.searchsorted(places, stepless, side="right"))
         steps = spans.step.copy()
         steps[stepless] = running
@@ -253,14 +239,10 @@ class RunModel:
             elif sample.step is None:
                 self._counted.add_sample(sample, series.process)
             elif series.kind == "gauge":
-                self._note_metric(sample, sample.step)
+                self.metrics.add(series.name, sample.step, sample.time_ns, sample.value, series.process)
         self._marked += self._counted.advance(self.as_of_ns, None if self.has_span_steps else self.steps)
         if not self.has_span_steps and self._counted.lead is not None:
             self.lead = self._counted.lead
-
-    def _note_metric(self, sample: SampleRow, step: int | None) -> None:
-        series = self._feed.series[sample.series_id]
-        self.metrics.add(series.name, step, sample.time_ns, sample.value, series.process)
 
     def _close_steps(self, marks: list[MarkRow]) -> list[Step]:
         for mark in marks:
@@ -279,22 +261,22 @@ class RunModel:
         if self.lead is None or leadership(role) > leadership(self.lead):
             self.lead = role
         if role == self.lead:
-            step = self.steps.mark(mark.step, mark.time_ns, frozenset(), self.processes[mark.process].generation)
+            step = self.steps.mark(mark.step, mark.time_ns, self.processes[mark.process].generation)
             if step is not None:
                 self._marked.append(step)
 
-    # -- questions
+    # -- queries
 
     def process_of_lane(self, lane_id: int) -> ProcessRow:
-        """Return the process that a lane belongs to."""
+        """Return the process of a lane."""
         return self.processes[self.lanes[lane_id][0]]
 
     def role_of_lane(self, lane_id: int) -> str:
-        """Return the role of the process that a lane belongs to."""
+        """Return the role of the process of a lane."""
         return self.process_of_lane(lane_id).role
 
     def state_of(self, process: ProcessRow) -> Liveness:
-        """Return the state of a process as of now; an imported one counts as live up to its last record."""
+        """Return the state of a process as of now; an imported one is live up to its last record."""
         state = self._states.get(process.number)
         if state is None:
             state = self._states[process.number] = self._state_of(process)
@@ -307,20 +289,20 @@ class RunModel:
             heartbeat_s=process.heartbeat_s,
             now_ns=self.as_of_ns,
         )
-        # The process that took its place says what is wrong now.
+        # The process that replaced it shows what is wrong now.
         return "ended" if state == "silent" and self._feed.is_replaced(process, self.as_of_ns) else state
 
     def silent_s(self, process: ProcessRow) -> float:
-        """Return for how long nothing was heard of a process."""
+        """Return how long a process has been silent."""
         heard_ns = max(process.last_seen_ns, self.listening_since_ns)
         return max(0, self.as_of_ns - heard_ns) / SECOND if process.is_live else 0.0
 
     def workers(self) -> list[ProcessRow]:
-        """Return the processes of the training itself, without scrape targets."""
+        """Return the processes of the run, without scrape targets."""
         return self._workers
 
     def silent_workers(self) -> list[ProcessRow]:
-        """Return the workers that are not heard any more and said no goodbye."""
+        """Return the workers that fell silent without a clean exit."""
         return [process for process in self._unheard if self.state_of(process) == "silent"]
 
     def remaining(self) -> int:
@@ -328,34 +310,34 @@ class RunModel:
         return len(self._workers) - sum(self.state_of(process) == "ended" for process in self._unheard)
 
     def largest_role(self) -> int:
-        """Return how many processes the role with the most of them has."""
+        """Return the number of processes of the largest role."""
         return max(Counter(process.role for process in self._workers).values(), default=0)
 
     def has_ended(self) -> bool:
-        """Return whether every process said goodbye."""
+        """Return whether every process exited cleanly."""
         return bool(self._workers) and not self.remaining()
 
     def lead_has_ended(self) -> bool:
-        """Return whether every process of the leading role said goodbye: training is over, whatever else still runs."""
+        """Return whether every process of the leading role exited cleanly: training has ended."""
         lead = [one for one in self._workers if one.role == self.lead]
         return bool(lead) and all(self.state_of(one) == "ended" for one in lead)
 
     def usual_s(self, role: str, name: str, share: float = 0.99) -> float | None:
-        """Return how long something usually takes; None when it was seen fewer than three times."""
+        """Return a percentile of the duration of a state or phase; None if it was seen fewer than three times."""
         durations = self.usual.get((role, name))
         return durations.quantile(share) if durations is not None and durations.count >= 3 else None
 
     def usual_gap_s(self) -> float:
-        """Return for how long at most nothing finishes while all is well, to 1 % of the longer gaps."""
+        """Return the longest usual time in which nothing finishes: the 99th percentile of the longer gaps."""
         return quantile(self._gaps, 0.99) if self._gaps else _SHORT_GAP_S
 
     def limit_s(self, row: SpanRow, shortest_s: float, factor: float) -> float:
-        """Return from which age on an open span is suspicious; patient with one whose usual duration is unknown."""
+        """Return the age from which an open span is suspicious; longer if its usual duration is unknown."""
         usual_s = self.usual_s(self.role_of_lane(row.lane_id), row.name)
         return _PATIENCE * shortest_s if usual_s is None else max(shortest_s, factor * usual_s)
 
     def age_s(self, start_ns: int) -> float:
-        """Return how long ago a moment was."""
+        """Return the seconds since a moment."""
         return max(0, self.as_of_ns - start_ns) / SECOND
 
     def hosts_of(self, processes: Column) -> Column:
@@ -369,14 +351,8 @@ class RunModel:
 
     def sessions_between(self, start_ns: int, end_ns: int) -> list[SessionRow]:
         """Return the sessions that ended in a window."""
-        found = []
-        for session in reversed(self.sessions):
-            if session.end_ns <= start_ns:
-                break
-            if session.end_ns <= end_ns:
-                found.append(session)
-        return found[::-1]
+        return ended_between(self.sessions, start_ns, end_ns)
 
     def calls_between(self, key: tuple[str, str], start_ns: int, end_ns: int) -> list[Call]:
-        """Return the phases of one name and tool that ended in a window; the last ones, where there are too many."""
+        """Return the phases of one name and tool that ended in a window; the last ones, if there are too many."""
         return calls_in(self.call_book.by_tool.get(key, deque()), start_ns, end_ns)

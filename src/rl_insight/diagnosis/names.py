@@ -1,6 +1,6 @@
-"""What frameworks call the same thing: canonical metric names, and kinds of states.
+"""Canonical metric names for the names that frameworks use, and kinds of states.
 
-Names are compared after mapping everything but letters and digits to `_`, in lower case and without the prefixes that
+Names are compared in lower case, with everything but letters and digits mapped to `_` and without the prefixes that
 trackers add, so that `actor/entropy`, `actor_entropy` and `train/actor_entropy` are one metric.
 """
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from rl_insight.store.queries.rewards import REWARDS
-from rl_insight.store.queries.step_counters import STEP_TIMES, normalized
+from rl_insight.store.queries.step_counters import STEP_COUNTERS, STEP_TIMES, normalized
 
 _PREFIXES = ("timing_train_", "train_")
 
@@ -49,11 +49,8 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
         "timing_s/switch_to_trainer", "timing_s/switch_to_rollout", "sleep_time", "wake_up_time", "perf/sleep_time",
         "perf/wake_up_time", "offload_before_refit",
     ),
-    "tool_time": ("agent_loop/tool_calls/mean", "timing_s/agent_loop/tool_calls/mean", "non_generation_time/mean"),
     # Learning
     "reward": REWARDS,
-    "reward_min": ("critic/rewards/min", "critic/score/min", "reward_min"),
-    "reward_max": ("critic/rewards/max", "critic/score/max", "reward_max"),
     "held_out": ("eval/all/avg_score", "eval-rollout/reward", "validation/accuracy", "val/accuracy", "eval/score"),
     "loss": ("loss", "actor/pg_loss", "policy_loss", "actor/loss", "pg_loss", "policy/policy_loss", "ppo_actor/loss"),
     "critic_loss": ("critic/vf_loss", "value_loss", "critic/loss"),
@@ -79,7 +76,6 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
         "rollout/response_len/mean", "seq_len/all/mean", "mean_gen_tokens_per_sample", "completion_length",
         "rollout/response_length",
     ),
-    "response_length_max": ("response_length/max", "response_length_max", "completions/max_length"),
     "truncated_share": (
         "response_length/clip_ratio", "completions/clipped_ratio", "ppo_actor/no_eos_ratios/avg",
         "rollout/truncated_ratio", "is_truncated/all/mean", "rollout/truncated_rate", "truncation_rate",
@@ -112,20 +108,12 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
         "training/off_policy/trajectory_staleness/max", "training/off_policy/trajectory_staleness_worst/max",
         "async/staleness_max", "off_policy/max", "staleness_max",
     ),
-    "trainer_idle_share": ("fully_async/trainer/idle_ratio", "perf/wait_time_ratio"),
-    "rollout_idle_share": ("fully_async/rollouter/idle_ratio",),
     "tool_failure_share": ("tools/failure_frequency", "invalid_tool_call_rate"),
     "sequence_length_max": ("global_seqlen/balanced_max",),
     "sequence_length_min": ("global_seqlen/balanced_min",),
     "tokens": ("perf/total_num_tokens", "total_num_tokens", "batch_tokens"),
     # Counters of steps
-    "step_counter": (
-        "training/global_step", "trainer/global_step", "train/global_step", "global_step", "rollout/step",
-        "trainer_step", "train/step",
-    ),
-    # Memory that frameworks report
-    "host_memory_gb": ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb"),
-    "gpu_memory_reserved_gb": ("perf/max_memory_reserved_gb", "actor/perf/max_memory_reserved_gb"),
+    "step_counter": (*STEP_COUNTERS, "train/step"),
     # Engines
     "engine_running": ("vllm:num_requests_running", "sglang:num_running_reqs"),
     "engine_waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs"),
@@ -142,16 +130,14 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "engine_prefix_queries": ("vllm:prefix_cache_queries", "vllm:prefix_cache_queries_total"),
     "engine_hit_rate": ("sglang:cache_hit_rate", "prefix_cache_hit_rate"),
     "engine_awake": ("vllm:engine_sleep_state",),
-    "engine_finished": ("vllm:request_success", "vllm:request_success_total"),
     "gpu_errors": ("DCGM_FI_DEV_XID_ERRORS", "gpu_last_xid", "npu_chip_info_error_code"),
     "target_up": ("up",),
-    "spilled_bytes": ("ray_object_store_memory",),
 }  # fmt: skip
 """Canonical name to the names that frameworks and engines use for it."""
 
 
 def _with_ray_names(names: tuple[str, ...]) -> list[str]:
-    """Add what Ray's statistics loggers make of vLLM's names; they show a counter twice, so only with `_total`."""
+    """Add the names that Ray gives vLLM's metrics; it exports a counter twice, so only with `_total`."""
     ray = [
         f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:") and f"{name}_total" not in names
     ]
@@ -165,7 +151,7 @@ _BY_NAME: Final = {
 
 @lru_cache(maxsize=65_536)
 def canonical_name(name: str) -> str | None:
-    """Return the canonical name of a metric; None for one that no rule knows.
+    """Return the canonical name of a metric; None if no rule uses it.
 
     >>> canonical_name("actor_entropy"), canonical_name("train/kl"), canonical_name("my_metric")
     ('entropy', 'kl', None)
@@ -213,7 +199,7 @@ _KINDS: Final = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS
 
 @lru_cache(maxsize=65_536)
 def state_kind(name: str) -> StateKind:
-    """Return what a state, phase or span does, by its name; `work` when the name does not say.
+    """Return the kind of a state, phase or span, by its name; `work` if the name does not say.
 
     >>> [state_kind(name) for name in ("wait_for_samples", "update_weights", "update_actor", "vllm_generate", "thing")]
     ['wait', 'sync', 'update', 'generate', 'work']

@@ -1,14 +1,16 @@
-"""Robust statistics over a handful of numbers."""
+"""Robust statistics, and intervals of time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
 from typing import Any
 
 import numpy as np
+
+from rl_insight.store.queries.intervals import stable_order
 
 Interval = tuple[int, int]
 Column = np.ndarray[Any, Any]
@@ -27,6 +29,15 @@ def mad(values: Sequence[float], center: float | None = None) -> float:
     return median([abs(value - middle) for value in values])
 
 
+def baseline(values: Collection[float], least: int = 10) -> float | None:
+    """Return the median of values; None if there are fewer than `least`.
+
+    >>> baseline([3, 1, 2], 3), baseline([1, 2])
+    (2, None)
+    """
+    return median(values) if len(values) >= least else None
+
+
 def medians_without(values: Column) -> Column:
     """Return for each of at least two values the median of the others.
 
@@ -41,7 +52,7 @@ def medians_without(values: Column) -> Column:
 
 
 def noise(values: Sequence[float]) -> float:
-    """Return the standard deviation of values around their trend, by the differences between neighbors.
+    """Return the standard deviation of values around their trend, by the differences of neighbors.
 
     >>> round(noise([1, 2, 3, 4, 5, 6]), 2), noise([1.0, 1.0, 1.0])
     (0.0, 0.0)
@@ -51,7 +62,7 @@ def noise(values: Sequence[float]) -> float:
 
 
 def coarse_noise(values: Sequence[float]) -> float:
-    """Return the noise of values of which many may be equal, as means of few samples are.
+    """Return the noise of values of which many may be equal, such as means of a few samples.
 
     >>> values = [0.5, 0.5, 0.5, 1.0, 0.5, 0.5, 0.5, 0.5]
     >>> noise(values), round(coarse_noise(values), 2)
@@ -60,12 +71,12 @@ def coarse_noise(values: Sequence[float]) -> float:
     steps = [later - earlier for earlier, later in pairwise(values)]
     if not steps:
         return 0.0
-    # Not all of the standard deviation: a single jump must not hide the next ones.
+    # Not the full standard deviation: a single jump must not hide the next ones.
     return max(noise(values), 0.6 * math.sqrt(sum(step * step for step in steps) / (2 * len(steps))))
 
 
 def chance_of(count: int, expected: float) -> float:
-    """Return how likely at least so many rare events are by chance, where so many are expected.
+    """Return the probability of at least `count` rare events if `expected` are expected.
 
     >>> chance_of(0, 1.0), round(chance_of(5, 1.0), 4)
     (1.0, 0.0037)
@@ -78,7 +89,7 @@ def chance_of(count: int, expected: float) -> float:
 
 
 def quantile(values: Collection[float], share: float) -> float:
-    """Return a quantile of at least one value, between neighbours.
+    """Return a quantile of at least one value, interpolated between neighbors.
 
     >>> quantile([3, 1, 2], 0.75)
     2.5
@@ -105,7 +116,7 @@ def theil_sen(values: Sequence[float]) -> float:
 
 
 def spearman(values: Sequence[float]) -> float:
-    """Return the rank correlation of values with their order; 1 rises all the time.
+    """Return the rank correlation of values with their order; 1 if they always rise.
 
     >>> spearman([1, 2, 5, 9]), spearman([3, 2, 1])
     (1.0, -1.0)
@@ -142,38 +153,6 @@ def length_s(intervals: Iterable[Interval]) -> float:
     return sum(end - start for start, end in intervals) / 1e9
 
 
-def stable_order(keys: Column) -> Column:
-    """Return the places of whole numbers in order, equal ones as they are.
-
-    >>> stable_order(np.array([70_000, -5, 3, -5])).tolist()
-    [1, 3, 2, 0]
-    """
-    rest = keys - keys.min()
-    bits = int(rest.max()).bit_length()
-    if bits > 48 or bits == 0:
-        return np.argsort(keys, kind="stable")
-    # numpy sorts 16 bits by their digits: processes, lanes and names take a sixth to a half of the time.
-    order = np.argsort(rest.astype(np.uint16), kind="stable")
-    for shift in range(16, bits, 16):
-        order = order[np.argsort((rest >> shift).astype(np.uint16)[order], kind="stable")]
-    return order
-
-
-def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
-    """Yield each key and the places that have it, in order.
-
-    >>> [(key, places.tolist()) for key, places in grouped(np.array([5, 3, 5]))]
-    [(3, [1]), (5, [0, 2])]
-    """
-    if not keys.size:
-        return
-    order = stable_order(keys)
-    ordered = keys[order]
-    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), keys.size]
-    for first, last in pairwise(bounds):
-        yield int(ordered[first]), order[first:last]
-
-
 def medians(keys: Column, values: Column) -> tuple[Column, Column]:
     """Return each key and the median of its values, by key.
 
@@ -203,7 +182,7 @@ def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, 
 
 
 def _reached(keys: Column, ends: Column) -> Column:
-    """Return how far the intervals of a key reach up to each of them; those of a key are together."""
+    """Return how far the intervals of a key reach, up to each of them; intervals are grouped by key."""
     group = np.concatenate([[0], np.cumsum(keys[1:] != keys[:-1])])
     floor, width = int(ends.min()), int(ends.max() - ends.min()) + 1
     if width * (int(group[-1]) + 1) >= 2**62:  # a clock jumped by years
@@ -253,7 +232,7 @@ def clipped(intervals: Iterable[Interval], start: int, end: int) -> list[Interva
 
 
 class Durations:
-    """How long something usually takes: a histogram with buckets of 5 %, so that history costs no memory."""
+    """How long work usually takes: a histogram with 5% buckets, so that history costs no memory."""
 
     __slots__ = ("_counts", "count", "longest_s")
 
@@ -263,7 +242,7 @@ class Durations:
         self.longest_s = 0.0
 
     def add(self, seconds: Column) -> None:
-        """Count durations, at least one."""
+        """Add at least one duration."""
         buckets = (np.log(np.maximum(seconds, _SMALLEST_S)) / _LOG_GROWTH).astype(np.int64)
         for bucket, count in zip(*(found.tolist() for found in np.unique(buckets, return_counts=True)), strict=True):
             self._counts[bucket] = self._counts.get(bucket, 0) + count
@@ -271,7 +250,7 @@ class Durations:
         self.longest_s = max(self.longest_s, float(seconds.max()))
 
     def quantile(self, share: float) -> float:
-        """Return a quantile in seconds, to 5 %; 0 when there is nothing.
+        """Return a quantile in seconds, within 5%; 0 if there are no durations.
 
         >>> durations = Durations()
         >>> durations.add(np.array([1.0, 1.0, 1.0, 9.0]))

@@ -1,30 +1,20 @@
-"""What each process of a role did in each step, for comparing it with its peers."""
+"""What each process of a role did in each step, to compare it with its peers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
-from rl_insight.diagnosis.robust import Column, grouped, stable_order, union_seconds
+from rl_insight.diagnosis.robust import Column, union_seconds
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.span_table import SpanTable
+from rl_insight.diagnosis.span_table import SpanTable, StateColumns, state_columns
+from rl_insight.store.queries.intervals import by_group
 
 _LATE_NS = 30 * SECOND
 _KEPT = 5
-"""As many as rules look at."""
-
-
-class _States(NamedTuple):
-    """States that ended in a step, as columns."""
-
-    name_id: Column
-    lane_id: Column
-    start_ns: Column
-    end_ns: Column
+"""As many as rules read."""
 
 
 @dataclass(slots=True)
@@ -35,55 +25,47 @@ class RoleStep:
     step: int
     start_ns: int
     end_ns: int
-    states: list[_States] = field(default_factory=list)
+    states: list[StateColumns] = field(default_factory=list)
     """Until the step is settled."""
     lanes: Column = field(default_factory=lambda: np.empty(0, np.int64))
-    """Those that have a state in it."""
     by_lane: bool = False
-    """Units are lanes: a single process shows all of them."""
+    """Units are lanes: they all belong to a single process."""
     seconds: dict[str, dict[int, float]] = field(default_factory=dict)
     """State name to unit, a process or a lane, to seconds; filled when the step is settled."""
 
 
 class RoleBook:
-    """The steps of every role, by the number that each process gives its own work."""
+    """The steps of every role, by the step number under which each process recorded its work."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._open: dict[str, dict[int, RoleStep]] = {}
         self._latest: Column = np.empty(0, np.int64)
-        """By lane, the highest step that it has begun."""
+        """By lane: the highest step that it has begun."""
         self.settled: list[RoleStep] = []
-        """Those that were settled in this moment."""
         self.recent: dict[str, list[RoleStep]] = {}
-        """By role, the last ones in order."""
 
     def add(self, states: SpanTable, steps: Column) -> None:
-        """Take states that ended, in the order of their ends, and the step of each."""
+        """Add ended states, ordered by their ends, and the step of each."""
         if not states.size:
             return
-        _, roles = self._feed.owners(states)
-        order = stable_order(steps)  # the order of the ends within each step
-        order = order[stable_order(roles[order])]
-        roles, steps, lanes = roles[order], steps[order], states.lane_id[order]
-        changes = (np.diff(roles) != 0) | (np.diff(steps) != 0)
-        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), states.size]
-        columns = _States(states.name_id[order], lanes, states.start_ns[order], states.end_ns[order])
-        for first, last in pairwise(bounds):
-            part = _States(*(column[first:last] for column in columns))
-            self._add_to_step(self._feed.roles[int(roles[first])], int(steps[first]), part)
+        roles = self._feed.owners(states)[1]
+        numbers, place = np.unique(steps, return_inverse=True)
+        for key, places in by_group(roles * numbers.size + place):
+            role, number = divmod(key, numbers.size)
+            self._add_to_step(self._feed.roles[role], int(numbers[number]), state_columns(states, places))
 
-    def _add_to_step(self, role: str, step: int, states: _States) -> None:
+    def _add_to_step(self, role: str, step: int, states: StateColumns) -> None:
         open_steps = self._open.setdefault(role, {})
         found = open_steps.get(step)
         if found is None:
             done = self.recent.get(role)
             if done and step <= done[-1].step:
-                # Late records of a step that was settled do not open it again; a resumed run does.
+                # Late records do not reopen a settled step; a resumed run does.
                 is_new = states.start_ns >= done[-1].end_ns + _LATE_NS
                 if not is_new.any():
                     return
-                states = _States(*(column[int(is_new.argmax()) :] for column in states))
+                states = StateColumns(*(column[int(is_new.argmax()) :] for column in states))
             found = open_steps[step] = RoleStep(role, step, int(states.start_ns[0]), int(states.end_ns[0]))
         found.start_ns = min(found.start_ns, int(states.start_ns.min()))
         found.end_ns = max(found.end_ns, int(states.end_ns.max()))
@@ -104,7 +86,7 @@ class RoleBook:
         )
 
     def settle(self, as_of_ns: int) -> None:
-        """Close the steps that no process of the role works on any more."""
+        """Close the steps that no process of the role is working on anymore."""
         self.settled = []
         for role, steps in self._open.items():
             for number in sorted(steps):
@@ -126,7 +108,7 @@ class RoleBook:
         step.by_lane = bool((owners == owners[0]).all())
         units = lanes if step.by_lane else owners
         names, units, seconds = union_seconds((names, units), starts, ends)
-        for name, places in grouped(names):
+        for name, places in by_group(names):
             of_name = zip(units[places].tolist(), seconds[places].tolist(), strict=True)
             step.seconds.setdefault(self._feed.names[name], {}).update(of_name)
         step.states = []

@@ -1,12 +1,13 @@
-"""What the store says about a run, as small rows in the order in which they happened."""
+"""The records of a run as small rows, in the order in which they happened."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from operator import itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from itertools import takewhile
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl_insight.schema.names import process_name
 
@@ -34,7 +35,7 @@ class SpanRow(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return (self.end_ns - self.start_ns) / SECOND
 
     @property
@@ -65,12 +66,12 @@ class SessionRow(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From submission to its end."""
+        """The time from its submission to its end."""
         return (self.end_ns - self.start_ns) / SECOND
 
 
 class SampleRow(NamedTuple):
-    """A value of a metric that rules know."""
+    """A value of a metric that rules use."""
 
     time_ns: int
     series_id: int
@@ -79,7 +80,7 @@ class SampleRow(NamedTuple):
 
 
 class MarkRow(NamedTuple):
-    """A step under which a process recorded metrics of any name, and when the first and last of them were."""
+    """A step under which a process recorded any metrics, and the times of the first and last of them."""
 
     time_ns: int
     process: int
@@ -88,7 +89,7 @@ class MarkRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event or an error in a log."""
+    """An event, or an error in a log."""
 
     time_ns: int
     process: int
@@ -99,7 +100,14 @@ class EventRow(NamedTuple):
 
 NEVER = 2**63 - 1
 
-_END, _START = itemgetter(0), itemgetter(1)
+
+Ended = TypeVar("Ended", bound=Any)
+
+
+def ended_between(rows: deque[Ended], start_ns: int, end_ns: int) -> list[Ended]:
+    """Return the rows that ended in a window, of rows in the order of their ends."""
+    found = list(takewhile(lambda row: row.end_ns > start_ns, reversed(rows)))
+    return [row for row in reversed(found) if row.end_ns <= end_ns]
 
 
 class Running:
@@ -107,67 +115,49 @@ class Running:
 
     def __init__(self) -> None:
         self._arrived: list[SessionRow] = []
-        self._place = 0
-        self._running: list[tuple[int, int, SessionRow]] = []
-        self._count = 0
+        self._running: list[SessionRow] = []
 
     def add(self, rows: list[SessionRow]) -> None:
-        """Take rows in any order."""
-        self._arrived = self._arrived[self._place :] + rows
-        self._place = 0
-        self._arrived.sort(key=_START)
+        """Add rows in any order."""
+        self._arrived = sorted(self._arrived + rows, key=attrgetter("start_ns"))
 
     def advance(self, until_ns: int) -> list[SessionRow]:
-        """Return the rows that ended up to a moment, in the order of their ends."""
-        first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=_START)
-        ended = []
-        while self._running and self._running[0][0] <= until_ns:
-            ended.append(heappop(self._running)[2])
-        for row in self._arrived[first : self._place]:
-            if row[0] <= until_ns:  # most rows end before they are looked at: only the others need the heap
-                ended.append(row)
-            else:
-                self._count += 1
-                heappush(self._running, (row[0], self._count, row))
-        ended.sort(key=_END)
-        return ended
+        """Return the rows that ended up to a moment, ordered by their ends."""
+        place = bisect_right(self._arrived, until_ns, key=attrgetter("start_ns"))
+        begun = self._running + self._arrived[:place]
+        del self._arrived[:place]
+        self._running = [row for row in begun if row.end_ns > until_ns]
+        return sorted((row for row in begun if row.end_ns <= until_ns), key=attrgetter("end_ns"))
 
     def open(self) -> list[SessionRow]:
-        """Return the rows that run at the moment that `advance` was last called for."""
-        return [row for _, _, row in self._running]
+        """Return the rows that are running at the moment of the last `advance`."""
+        return self._running
 
 
 Instant = TypeVar("Instant", SampleRow, MarkRow, EventRow)
 
 
 class Instants(Generic[Instant]):
-    """Rows without a duration, handed out in the order of time."""
+    """Rows without a duration, returned in the order of time."""
 
     def __init__(self) -> None:
         self._arrived: list[Instant] = []
         self._place = 0
 
     def add(self, rows: list[Instant]) -> None:
-        """Take rows in any order."""
-        self._arrived = self._arrived[self._place :] + rows
+        """Add rows in any order."""
+        self._arrived = sorted(self._arrived[self._place :] + rows, key=attrgetter("time_ns"))
         self._place = 0
-        self._arrived.sort(key=lambda row: row.time_ns)
 
     def advance(self, until_ns: int) -> list[Instant]:
         """Return the rows up to a moment."""
-        first = self._place
-        while self._place < len(self._arrived) and self._arrived[self._place].time_ns <= until_ns:
-            self._place += 1
+        first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=attrgetter("time_ns"))
         return self._arrived[first : self._place]
-
-    def waiting(self) -> list[Instant]:
-        """Return the rows that were not handed out yet, in the order of time."""
-        return self._arrived[self._place :]
 
 
 @dataclass(slots=True)
 class ProcessRow:
-    """A process, or a scrape target that stands for one."""
+    """A process, or a scrape target in its place."""
 
     number: int
     process_id: str
@@ -177,21 +167,19 @@ class ProcessRow:
     gpu: str | None
     started_ns: int
     heartbeat_s: float
-    first_seen_ns: int
     last_seen_ns: int
     ended: bool
-    """It said goodbye."""
+    """It exited cleanly."""
     is_live: bool
-    """False for imports: when they arrived says nothing about when their processes lived."""
+    """False for imports: the time of their arrival says nothing about the lifetime of their processes."""
     clock_offset_ns: int
     generation: int = 0
-    """How many processes of this role and rank there were before."""
+    """The number of earlier processes of this role and rank."""
     is_target: bool = False
-    """It is an endpoint that the server reads."""
 
     @property
     def title(self) -> str:
-        """The process as people call it."""
+        """Its role and rank."""
         return process_name(self.role, self.rank)
 
 
@@ -207,7 +195,7 @@ class SeriesRow:
 
 
 class LossRow(NamedTuple):
-    """What a process has lost so far."""
+    """Records that a process has lost so far."""
 
     process: int
     kind: str

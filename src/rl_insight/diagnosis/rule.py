@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.rows import ProcessRow
-from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Track, TrackPoint
-
-Severity = Literal["info", "warning", "critical"]
-SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
-LEARNING_WARM_UP: Final = 10
-"""Learning rules ignore the first points of a metric."""
-NO_SESSIONS: Final = "no sessions: wrap each sample in rl_insight.session"
-NO_STEPS: Final = "no steps: call rl_insight.set_step(step), or log training/global_step"
+from rl_insight.diagnosis.names import CANONICAL
+from rl_insight.diagnosis.robust import baseline
+from rl_insight.diagnosis.role_steps import RoleStep
+from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.signals import Observation, Severity, Signal, fact
+from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
+from rl_insight.diagnosis.tracks import Track
+from rl_insight.diagnosis.words import number_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,49 @@ class Parameter:
     meaning: str
 
 
+class Input(NamedTuple):
+    """Data that a rule needs from a run."""
+
+    is_in: Callable[[RunModel], object]
+    what: str
+    how: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What a run without it lacks, for the coverage list."""
+        return f"no {self.what}: {self.how}" if self.how else f"no {self.what}"
+
+
+SESSIONS: Final = Input(lambda model: model.sessions_seen, "sessions", "wrap each sample in rl_insight.session")
+NUMBERED_STEPS: Final = Input(
+    lambda model: model.steps.total or model.steps.current is not None,
+    "steps",
+    "call rl_insight.set_step(step), or log training/global_step",
+)
+GPUS: Final = Input(
+    lambda model: model.hardware.gpus,
+    "GPU metrics",
+    "install rl-insight[nvml], or let Ray's dashboard report them",
+)
+HOSTS: Final = Input(lambda model: model.hardware.hosts, "host metrics", "turn on hardware monitoring")
+ADD_TARGET: Final = "register the address of vLLM or SGLang with `rl-insight server targets`"
+
+
+def engine_input(*readings: str) -> Input:
+    """Return the input of a rule that needs some readings of the same engine."""
+    return Input(
+        lambda model: any(engine.quantities.keys() >= {*readings} for engine in model.hardware.engines.values()),
+        "vLLM or SGLang metrics",
+        ADD_TARGET,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """How often something has to be seen before it is a finding: `needed` of the last `window` observations.
+    """How often a signal has to be seen before it is a finding: in `needed` of the last `window` observations.
 
-    Steps may take a fraction of a second, and a machine that stops for one second would slow several of them: it must
-    also have lasted for `lasting_s`, or for `enough` observations.
+    Steps may take a fraction of a second, and a machine that pauses for one second slows several of them. The signal
+    must therefore also last for `lasting_s`, or for `enough` observations.
     """
 
     needed: int = 3
@@ -44,7 +81,7 @@ class Confirmation:
 
     @property
     def kept(self) -> int:
-        """How often it must still be seen for the finding to stay open."""
+        """How often the signal must still be seen for the finding to stay open."""
         return min(self.needed, 3) if self.window > self.needed else 1
 
 
@@ -55,116 +92,105 @@ TICKS: Final = Confirmation(2, 2)
 AT_ONCE: Final = Confirmation(1, 5)
 
 
-@dataclass(slots=True)
-class Signal:
-    """What a rule sees in one observation: who, how much, and the numbers that show it."""
-
-    culprit: dict[str, Any]
-    title: str
-    explanation: str
-    severity: Severity = "warning"
-    key: tuple[str, ...] = ()
-    """Tells faults of one rule apart; empty takes the culprit."""
-    anchor: str = ""
-    """Names this occurrence; empty takes the first step in which it is seen."""
-    start_ns: int | None = None
-    """When it began; None takes the first observation."""
-    remedy: str = ""
-    """Takes the place of the rule's."""
-    seconds_per_step: float | None = None
-    share_of_step: float | None = None
-    lanes: list[int] = field(default_factory=list)
-    sessions: list[str] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)
-    evidence: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """What tells this fault from others of its rule."""
-        return self.key or tuple(f"{name}={value}" for name, value in sorted(self.culprit.items()))
-
-
-@dataclass(slots=True)
-class Observation:
-    """One look at the run: a step, a point of a metric, or a moment; without signals it was healthy."""
-
-    time_ns: int
-    step: int | None
-    signals: list[Signal]
-    start_ns: int | None = None
-    """When what was looked at began; None takes `time_ns`."""
-    family: str = ""
-    """Observations of one family follow one another; those of another family say nothing about its faults."""
-
-
 class Rule(ABC):
-    """A rule of one run. It keeps what it has already looked at; the engine keeps what it found.
+    """A rule of one run. It keeps track of what it has evaluated; the engine keeps the findings.
 
-    The docstring of a rule says what is wrong, in a few words; the documentation begins with it.
+    The docstring of a rule says what is wrong, in a few words; its documentation begins with it.
     """
 
     name: ClassVar[str]
     threshold: ClassVar[str]
-    """When it speaks, for the documentation; parameters in braces."""
-    needs: ClassVar[str]
-    """Which inputs it looks at."""
+    """When it fires, for the documentation; parameters in braces."""
+    needs: ClassVar[str] = ""
+    """Its inputs, for the documentation; empty if `requires` says it all."""
     remedy: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]] = ()
+    requires: ClassVar[Input | None] = None
+    """Without it, the rule is listed as not covered."""
     confirmation: ClassVar[Confirmation] = STEPS
     rank: ClassVar[int] = 50
-    """Its place among causes: lower is nearer to the root."""
+    """Its place among causes: lower is closer to the root cause."""
     explains: ClassVar[frozenset[str]] = frozenset()
     """Rules whose findings this one makes redundant while both are open."""
     is_local: ClassVar[bool] = False
-    """It explains nothing that is said about another host."""
-
+    """It does not explain findings about another host."""
     asks_stacks: ClassVar[bool] = False
-    """Stacks of the processes are part of its evidence."""
+    """Its evidence includes the stacks of the processes."""
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         known = {parameter.name: parameter.default for parameter in self.parameters}
         self._values = known | {name: value for name, value in (values or {}).items() if name in known}
         self._begin()
 
-    def _begin(self) -> None:  # most rules keep nothing
-        """Prepare what the rule keeps between evaluations."""
+    def _begin(self) -> None:
+        """Prepare what the rule keeps between evaluations; most rules keep nothing."""
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule, and how to provide it; None when it can be evaluated."""
-        return self._lacks(model)
+    @classmethod
+    def inputs(cls) -> str:
+        """Return what it needs, for the documentation."""
+        return cls.needs or (cls.requires.what if cls.requires else "nothing")
 
-    def _lacks(self, model: RunModel) -> str | None:  # noqa: ARG002
-        """Return what is missing for this rule in particular."""
-        return None
+    def missing(self, model: RunModel) -> str | None:
+        """Return which input the run lacks, and how to provide it; None if the rule can be evaluated."""
+        return None if self.requires is None or self.requires.is_in(model) else self.requires.advice
 
     @abstractmethod
     def evaluate(self, model: RunModel) -> Iterable[Observation]:
-        """Return what was seen since the last evaluation."""
+        """Return the observations since the last evaluation."""
 
 
 class StepRule(Rule):
-    """A rule that looks at each step of the leading role that is over and not part of a warm-up."""
+    """A rule that looks at each finished step of the leading role after the warm-up."""
+
+    requires = NUMBERED_STEPS
 
     def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        has_steps = model.steps.total or model.steps.current is not None
-        return self._lacks(model) or (None if has_steps else NO_STEPS)
+        """Return which input the run lacks; steps are always one."""
+        return super().missing(model) or (None if NUMBERED_STEPS.is_in(model) else NUMBERED_STEPS.advice)
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at the steps that closed."""
         for step in model.new_steps:
             if step.is_warm_up:
                 continue
-            signals = self.look(model, step)
+            signals = self._look(model, step)
             if signals is not None:
                 yield Observation(step.end_ns, step.number, signals, step.start_ns)
 
     @abstractmethod
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Return what is wrong in a step; None when the step cannot be judged."""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        """Return the faults in a step; None if the step cannot be judged."""
+
+
+class RoleRule(Rule):
+    """A rule that looks at each finished step of each role."""
+
+    warm_up: ClassVar[int] = WARM_UP_STEPS
+    """The first steps of a role are skipped."""
+    by_lane: ClassVar[bool] = False
+    """Whether it also looks at roles whose lanes are compared instead of processes."""
+    family: ClassVar[str] = ""
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._seen: Counter[str] = Counter()
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Look at the steps of roles that are settled."""
+        step_s = model.steps.usual_seconds()
+        for role_step in model.roles.settled:
+            role = role_step.role
+            self._seen[role] += 1
+            if step_s is not None and self._seen[role] > self.warm_up and (self.by_lane or not role_step.by_lane):
+                signals = self._look(model, role_step, step_s)
+                yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, self.family + role)
+
+    @abstractmethod
+    def _look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Return the faults in a step of a role, while steps of the run take `step_s`."""
 
 
 class MomentRule(Rule):
@@ -174,12 +200,40 @@ class MomentRule(Rule):
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at this moment."""
-        signals = [] if model.has_ended() else list(self.look(model))
+        signals = [] if model.has_ended() else list(self._look(model))
         yield Observation(model.as_of_ns, model.steps.current, signals)
 
     @abstractmethod
-    def look(self, model: RunModel) -> Iterable[Signal]:
-        """Return what is wrong now."""
+    def _look(self, model: RunModel) -> Iterable[Signal]:
+        """Return the faults at this moment."""
+
+
+class DeviceRule(MomentRule):
+    """A rule that judges each device by the readings of its last window."""
+
+    devices: ClassVar[Literal["gpus", "hosts", "engines"]]
+    window: ClassVar[str] = "window_s"
+    """The parameter that holds the length of the window, in seconds."""
+    every_ns: ClassVar[int] = 1
+    """Evaluated at multiples of this time."""
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Look at the devices, if it is time to."""
+        if model.as_of_ns % self.every_ns == 0:
+            yield from super().evaluate(model)
+
+    def _since(self, model: RunModel) -> int:
+        """Return the start of the window."""
+        return model.as_of_ns - int(self[self.window] * SECOND)
+
+    def _look(self, model: RunModel) -> Iterable[Signal]:
+        since = self._since(model)
+        found = (self._judge(model, one, since) for one in getattr(model.hardware, self.devices).values())
+        return [signal for signal in found if signal is not None]
+
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        """Return the fault of a device, by its readings since a moment."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,25 +244,17 @@ class MetricLook:
     canonical: str
     track: Track
     number: int
-    point: TrackPoint
+    step: int | None
+    value: float
+    """The mean of the step."""
 
     @property
     def name(self) -> str:
-        """The metric, as the run calls it."""
+        """The metric's name in the run."""
         return self.track.name
 
-    @property
-    def value(self) -> float:
-        """The mean of the step."""
-        return self.point.value
-
-    @property
-    def step(self) -> int | None:
-        """The step of the point."""
-        return self.point.step
-
     def last(self, count: int) -> list[float]:
-        """Return the values of up to so many points, this one included."""
+        """Return the values of up to `count` points, this one included."""
         return [*self.track.before(self.number, count - 1), self.value]
 
     def found(self, title: str, explanation: str, severity: Severity, *evidence: dict[str, Any]) -> list[Signal]:
@@ -221,18 +267,22 @@ class MetricRule(Rule):
 
     metrics: ClassVar[tuple[str, ...]]
     """Canonical names; any of them is enough."""
-    warm_up: ClassVar[int] = LEARNING_WARM_UP
-    advice: ClassVar[str] = ""
-    """Names of the metric in frameworks, for the coverage list."""
+    warm_up: ClassVar[int] = 10
+    """Points at the start of a metric that it ignores."""
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)
         self._places: dict[str, int] = {}
 
-    def _lacks(self, model: RunModel) -> str | None:
-        if any(model.metrics.track(name) is not None for name in self.metrics):
-            return None
-        return f"no metric for {' or '.join(name.replace('_', ' ') for name in self.metrics)}{self.advice}"
+    @classmethod
+    def inputs(cls) -> str:
+        """Return examples of its metrics."""
+        return cls.needs or f"a metric such as {' or '.join(CANONICAL[name][0] for name in cls.metrics)}"
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return which metrics the run lacks."""
+        has_metric = any(model.metrics.track(name) is not None for name in self.metrics)
+        return None if has_metric else f"no {self.inputs().removeprefix('a ')}"
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at the points that are settled."""
@@ -244,37 +294,43 @@ class MetricRule(Rule):
                 self._places[canonical] = number + 1
                 if number < self.warm_up or not point.count:
                     continue
-                signals = self.look(MetricLook(model, canonical, track, number, point))
+                signals = self._look(MetricLook(model, canonical, track, number, point.step, point.value))
                 if signals is not None:
                     step = point.step if point.step is not None else number
                     yield Observation(point.time_ns, step, signals, family=canonical)
 
     @abstractmethod
-    def look(self, at: MetricLook) -> list[Signal] | None:
-        """Return what is wrong at a point; None when it cannot be judged."""
+    def _look(self, at: MetricLook) -> list[Signal] | None:
+        """Return the faults at a point; None if it cannot be judged."""
 
 
-def fact(name: str, value: float, unit: str = "", compared_with: str = "") -> dict[str, Any]:
-    """Return one number of the evidence."""
-    rounded = float(f"{value:.4g}") if isinstance(value, float) else value
-    found: dict[str, Any] = {"name": name, "value": rounded}
-    if unit:
-        found["unit"] = unit
-    if compared_with:
-        found["compared_with"] = compared_with
-    return found
+class BaselineRule(MetricRule):
+    """A rule that compares each point of a metric with its baseline: the median of the last good points."""
 
+    least: ClassVar[int] = 10
+    """Fewest points of a baseline."""
+    recent: ClassVar[int] = 30
+    """Most points of a baseline."""
+    learns: ClassVar[bool] = True
+    """Whether good points update a baseline that has enough points."""
 
-def culprit_of(process: ProcessRow, **more: Any) -> dict[str, Any]:
-    """Return a process as a culprit."""
-    found: dict[str, Any] = {"role": process.role, "process_id": process.process_id, "host": process.host}
-    if process.rank is not None:
-        found["rank"] = process.rank
-    if process.gpu is not None:
-        found["gpu"] = process.gpu
-    return found | {name: value for name, value in more.items() if value is not None}
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._good: dict[str, deque[float]] = {}
 
+    def _look(self, at: MetricLook) -> list[Signal] | None:
+        good = self._good.setdefault(at.canonical, deque(maxlen=30))
+        usual = baseline(list(good)[-self.recent :], self.least)
+        found = None if usual is None else self._compare(at, usual)
+        if not found and (usual is None or self.learns):
+            good.append(at.value)
+        return found
 
-def where(process: ProcessRow) -> str:
-    """Return a process and its host, for titles."""
-    return f"{process.title} on {process.host}" if process.host else process.title
+    @abstractmethod
+    def _compare(self, at: MetricLook, usual: float) -> list[Signal]:
+        """Return the faults at a point."""
+
+    @staticmethod
+    def _found(at: MetricLook, usual: float, title: str, why: str, severity: Severity = "warning") -> list[Signal]:
+        """Return a finding about a metric and its baseline."""
+        return at.found(title, why, severity, fact(at.name, at.value, "", f"baseline {number_text(usual)}"))

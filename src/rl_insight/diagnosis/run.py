@@ -1,4 +1,4 @@
-"""Diagnoses a run: a stored one from its beginning to its end, or one that is being recorded."""
+"""Diagnoses a run: a stored one from beginning to end, or one that is being recorded."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.findings import Coverage, Finding, muted_rules
 
 TICK_NS = 5 * SECOND
-"""Runs are looked at every five seconds of recorded time, at multiples of it."""
+"""Runs are evaluated every five seconds of recorded time, at multiples of it."""
 LAG_NS = 2 * SECOND
-"""How long records take to arrive; a live evaluation looks at the moment before."""
+"""How long records take to arrive; live evaluation lags by this much."""
 WATCH_NS = 600 * SECOND
-"""How long a run is watched after the last sign of life."""
+"""How long a run is watched after its last sign of life."""
 _BACKFILL_NS = 30 * SECOND
 _LONGEST_NS = 90 * 86_400 * SECOND
 _LAST_NS = 3600 * SECOND
-"""Of records further apart than the first, as after a clock that jumped, only the last hour is replayed.
+"""If records are further apart than `_LONGEST_NS`, as after a clock jump, only this much is replayed.
 
-To go through the 56 years since 1970 would take days."""
+Going through the 56 years since 1970 would take days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,62 +34,48 @@ class Settings:
     """Which rules are evaluated, and with which thresholds."""
 
     values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Rule to parameter to value."""
     off: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
-    """Names of rules whose findings are reported; the others still serve to tell causes from symptoms."""
+    """Names of rules whose findings are reported; the others still distinguish causes from symptoms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a run."""
+    """The findings of a run."""
 
     findings: list[Finding]
     coverage: list[Coverage]
     as_of_ns: int
     opened_ns: dict[str, int] = field(default_factory=dict)
-    """When each finding was first reported, by id."""
 
 
 class Diagnosis:
-    """A run and its rules, moved forward in ticks."""
+    """A run and its rules, advanced in ticks."""
 
     def __init__(self, feed: Feed, settings: Settings | None = None) -> None:
         chosen = settings or Settings()
         self.feed = feed
         self.model = RunModel(feed)
         self.engine = Engine(list(make_rules(chosen.values, off=chosen.off)))
-        self._tick_ns = 0
-        self.opened_ns: dict[str, int] = {}
-        """When each finding was first reported, by id."""
-        self.engine.on_change = self._note
-
-    def _note(self, finding: Finding, what: str) -> None:
-        if what == "opened":
-            self.opened_ns.setdefault(finding.finding_id, self.model.as_of_ns)
-
-    @property
-    def as_of_ns(self) -> int:
-        """The moment of the last evaluation."""
-        return self._tick_ns
+        self.as_of_ns = 0
 
     def advance(self, first_ns: int, until_ns: int, budget_s: float | None = None) -> bool:
-        """Evaluate every tick up to a moment; False when the budget was spent before it was reached."""
+        """Evaluate every tick up to a moment; returns False if the budget was spent before."""
         began = time.perf_counter()
-        tick = self._tick_ns or first_ns // TICK_NS * TICK_NS
+        tick = self.as_of_ns or first_ns // TICK_NS * TICK_NS
         while tick + TICK_NS <= until_ns:
             tick += TICK_NS
             self.model.apply(self.feed.moment(tick))
             self.engine.evaluate(self.model)
-            self._tick_ns = tick
+            self.as_of_ns = tick
             if budget_s is not None and time.perf_counter() - began > budget_s:
                 return tick + TICK_NS > until_ns
         return True
 
 
 def end_of_watch(feed: ReplayFeed, now_ns: int) -> int:
-    """Return up to when a stored run is looked at: as long as a server would have watched it."""
-    last = feed.frontier.last_ns
+    """Return the moment up to which a server would have watched a stored run."""
+    last = feed.newest_ns
     workers = [process for process in feed.processes.values() if not process.is_target]
     if all(process.ended for process in workers) or not any(process.is_live for process in workers):
         return last + 2 * TICK_NS
@@ -100,15 +86,15 @@ def end_of_watch(feed: ReplayFeed, now_ns: int) -> int:
 def replay(
     cursor: Cursor, settings: Settings | None = None, *, at_ns: int | None = None, at_step: int | None = None
 ) -> Report:
-    """Diagnose a stored run as it would have been diagnosed while it ran, up to a moment or a step."""
+    """Diagnose a stored run as it would have been while it ran, up to a moment or a step."""
     feed = ReplayFeed(cursor)
     diagnosis = Diagnosis(feed, settings)
-    if not feed.frontier.last_ns:
+    if not feed.newest_ns:
         return Report([], diagnosis.engine.coverage(diagnosis.model), 0)
     until = end_of_watch(feed, time.time_ns())
     if at_ns is not None:
         until = min(until, at_ns)
-    first = feed.frontier.first_ns
+    first = feed.first_ns
     if until - first > _LONGEST_NS:
         first = until - _LAST_NS
         feed.begin_at(first)
@@ -124,17 +110,17 @@ def replay(
     if only is not None:
         findings = [finding for finding in findings if finding.rule in only]
     coverage = diagnosis.engine.coverage(diagnosis.model)
-    return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.opened_ns)
+    return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.engine.opened_ns)
 
 
 def heard(cursor: Cursor, report: Report) -> Report:
-    """Return a report without findings of the rules that are muted for the run."""
+    """Return a report without the findings of rules that are muted for the run."""
     muted = set(muted_rules(cursor))
     return replace(report, findings=[finding for finding in report.findings if finding.rule not in muted])
 
 
 def sketch_coverage(cursor: Cursor) -> list[Coverage]:
-    """Return the rules that lack their inputs, by the last minutes of a run that was never diagnosed."""
+    """Return the rules that lack their inputs in the last minutes of a run that was never diagnosed."""
     feed = ReplayFeed(cursor)
     diagnosis = Diagnosis(feed)
     diagnosis.model.apply(feed.last_moment())
@@ -145,81 +131,70 @@ class LiveDiagnosis:
     """A run that is being recorded."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings
         self.listening_since_ns = 0
-        """When the server began to keep up with what is sent: silence before that is the server's own."""
-        self._diagnosis: Diagnosis | None = None
-        self._feed: LiveFeed | None = None
+        """When the server began to keep up with the senders: silence before that is the server's."""
+        self._feed = LiveFeed()
+        self._diagnosis = Diagnosis(self._feed, settings)
+        self._is_evaluated = False
         self._newest_ns = 0
-        self._first_ns = 0
         self._asked_about: set[tuple[str, str]] = set()
         self._missed: set[tuple[str, int]] = set()
-        """Processes that are silent, and when they were last heard."""
+        """Silent processes, and when each was last heard from."""
 
     @property
     def engine(self) -> Engine | None:
         """The engine; None before the first evaluation."""
-        return None if self._diagnosis is None else self._diagnosis.engine
+        return self._diagnosis.engine if self._is_evaluated else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether every process of the run has said goodbye."""
-        return self._diagnosis is not None and self._diagnosis.model.has_ended()
+        """Whether every process of the run exited cleanly."""
+        return self._diagnosis.model.has_ended()
 
     @property
     def last_step(self) -> Step | None:
         """The step that finished last; None before the first one."""
-        closed = [] if self._diagnosis is None else self._diagnosis.model.steps.closed
+        closed = self._diagnosis.model.steps.closed
         return closed[-1] if closed else None
 
     def is_current(self, now_ns: int) -> bool:
         """Return whether everything up to a moment was evaluated."""
-        return self._diagnosis is not None and self._diagnosis.as_of_ns + TICK_NS > now_ns - LAG_NS
+        return self._diagnosis.as_of_ns + TICK_NS > now_ns - LAG_NS
 
     def coverage(self) -> list[Coverage]:
         """Return the rules that lack their inputs."""
-        if self._diagnosis is None:
-            return []
         return self._diagnosis.engine.coverage(self._diagnosis.model)
 
     def suspects(self) -> list[str]:
-        """Return the processes whose stacks would say why work has just become stuck, or become critical."""
+        """Return the processes whose stacks would explain work that has just become stuck, or critical."""
         found: list[str] = []
-        if self._diagnosis is None:
-            return found
-        asking = {rule.name for rule in self._diagnosis.engine.rules if rule.asks_stacks}
-        for finding in self._diagnosis.engine.open_findings():
+        model, engine = self._diagnosis.model, self._diagnosis.engine
+        asking = {rule.name for rule in engine.rules if rule.asks_stacks}
+        for finding in engine.open_findings():
             if finding.rule in asking and (finding.finding_id, finding.severity) not in self._asked_about:
                 self._asked_about.add((finding.finding_id, finding.severity))
-                model = self._diagnosis.model
                 found = [one.process_id for one in model.workers() if model.state_of(one) == "live"]
         return found
 
     def newly_silent(self) -> dict[str, str]:
-        """Return the processes that fell silent since the last time, with their hosts: they may be stuck in C code."""
-        if self._diagnosis is None:
-            return {}
-        model = self._diagnosis.model
-        silent = {(one.process_id, one.last_seen_ns): one for one in model.silent_workers()}
+        """Return the processes that fell silent since the last call, with their hosts: they may be stuck in C code."""
+        silent = {(one.process_id, one.last_seen_ns): one for one in self._diagnosis.model.silent_workers()}
         new = [one for key, one in silent.items() if key not in self._missed]
         self._missed = set(silent)
         return {one.process_id: one.host for one in new if one.host}
 
     def evaluate(self, cursor: Cursor, now_ns: int, budget_s: float = 0.2) -> bool:
-        """Read what arrived and evaluate what is due; False when there is more to do than the budget allows."""
-        if self._feed is None or self._diagnosis is None:
-            self._feed = LiveFeed(cursor)
-            self._diagnosis = Diagnosis(self._feed, self._settings)
-        feed, diagnosis = self._feed, self._diagnosis
-        diagnosis.model.listening_since_ns = self.listening_since_ns
+        """Read new records and evaluate what is due; returns False if there is more to do than the budget allows."""
+        self._is_evaluated = True
+        feed = self._feed
+        self._diagnosis.model.listening_since_ns = self.listening_since_ns
         feed.poll(cursor)
-        self._first_ns = self._first_ns or feed.first_ns
-        if not self._first_ns:
+        if not feed.first_ns:
             return True
         until = now_ns - LAG_NS
         is_moving, self._newest_ns = feed.newest_ns > self._newest_ns, feed.newest_ns
         if feed.has_more or (is_moving and feed.newest_ns < until - _BACKFILL_NS):
-            # Records of the past are still arriving: what is not there yet must not look like a stall.
+            # Records of the past are still arriving: what is missing must not look like a stall.
             until = min(until, feed.newest_ns)
-        is_done = diagnosis.advance(self._first_ns, until, budget_s)
+        is_done = self._diagnosis.advance(feed.first_ns, until, budget_s)
         return is_done and not feed.has_more

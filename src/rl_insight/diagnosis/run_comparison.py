@@ -1,4 +1,4 @@
-"""Two runs side by side, over the finished steps that both have: times, metrics, configuration, and a sentence."""
+"""Compares two runs over the finished steps that both have: times, metrics, configuration, and a summary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rl_insight.store.queries.steps import MAX_STEPS
 STEP: Final = "step"
 IDLE: Final = "idle"
 _NOTABLE: Final = 0.05
-"""A smaller relative change is not worth a word."""
+"""Smaller relative changes are not mentioned."""
 _NAMED_PHASES: Final = 2
 _NAMED_KEYS: Final = 3
 _THROUGHPUT = re.compile(r"throughput|tokens?_per_sec|tokens?_per_s$|samples_per_sec", re.IGNORECASE)
@@ -50,54 +50,46 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different between two runs."""
+    """The differences between two runs."""
 
     first: str
     second: str
     sentence: str
     """The most important differences, in words."""
     steps: int
-    """How many finished steps both have."""
+    """The number of finished steps that both have."""
     first_step: int | None
     last_step: int | None
     times: list[Pair]
     """Seconds of an average step, of its phases on an average lane of the leading role, and of its idle time."""
     metrics: list[Pair]
-    """Gauges of both, the largest relative change first."""
+    """Gauges of both, largest relative change first."""
     config: list[ConfigDifference]
 
 
 def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
-    """Return what is different between two runs."""
+    """Return the differences between two runs."""
     names = (summary(first).run_id, summary(second).run_id)
     config = config_differences(run_config(first), run_config(second))
     lengths = (_step_seconds(first), _step_seconds(second))
     common = _common_steps(*lengths)
-    if not common:
-        return RunComparison(
-            first=names[0],
-            second=names[1],
-            sentence=_joined(["They have no finished steps in common", *_config_words(config)]),
-            steps=0,
-            first_step=None,
-            last_step=None,
-            times=[],
-            metrics=[],
-            config=config,
-        )
-    low, high = min(common), max(common)
-    phases = [_phase_seconds(breakdown(cursor, low, high), common) for cursor in (first, second)]
-    every = dict.fromkeys([*phases[0], *phases[1]], 0.0)  # a phase that a run does not have takes no time there
-    step = Pair(STEP, *(sum(one[step] for step in common) / len(common) for one in lengths))
-    times = [step, *_pairs(every | phases[0], every | phases[1])]
-    metrics = _pairs(*(_means(step_metrics(cursor, low, high), common) for cursor in (first, second)))
+    times: list[Pair] = []
+    metrics: list[Pair] = []
+    if common:
+        low, high = min(common), max(common)
+        phases = [_phase_seconds(breakdown(cursor, low, high), common) for cursor in (first, second)]
+        every = dict.fromkeys([*phases[0], *phases[1]], 0.0)  # a phase that a run does not have takes no time
+        step = Pair(STEP, *(sum(one[step] for step in common) / len(common) for one in lengths))
+        times = [step, *_pairs(every | phases[0], every | phases[1])]
+        metrics = _pairs(*(_means(step_metrics(cursor, low, high), common) for cursor in (first, second)))
+    without_steps = ["They have no finished steps in common", *_config_words(config)]
     return RunComparison(
         first=names[0],
         second=names[1],
-        sentence=sentence_of(times, metrics, config),
+        sentence=sentence_of(times, metrics, config) if common else _joined(without_steps),
         steps=len(common),
-        first_step=low,
-        last_step=high,
+        first_step=min(common, default=None),
+        last_step=max(common, default=None),
         times=times,
         metrics=metrics,
         config=config,
@@ -115,7 +107,7 @@ def _common_steps(first: Mapping[int, float], second: Mapping[int, float]) -> se
 
 
 def _phase_seconds(found: Breakdown, common: set[int]) -> dict[str, float]:
-    """Return the mean seconds of the idle time of a step and of each of its phases."""
+    """Return the mean seconds per step of each phase, and of idle time."""
     chosen = [step for step in found.steps if step.step in common]
     totals: dict[str, float] = {}
     for step in chosen:
@@ -139,7 +131,7 @@ def _pairs(one: Mapping[str, float], other: Mapping[str, float]) -> list[Pair]:
 
 
 def sentence_of(times: Sequence[Pair], metrics: Sequence[Pair], config: Sequence[ConfigDifference]) -> str:
-    """Say in one sentence what is different in the second run.
+    """Return the differences of the second run in one sentence.
 
     >>> times = [Pair("step", 20.0, 25.0), Pair("generate", 12.0, 16.5), Pair("update", 6.0, 6.1)]
     >>> sentence_of(times, [], [])
@@ -148,7 +140,7 @@ def sentence_of(times: Sequence[Pair], metrics: Sequence[Pair], config: Sequence
     'Reward_mean is 0.4 instead of 0.5 (-20%).'
     """
     parts = [*_time_words(times), *_metric_words(metrics), *_config_words(config)]
-    return _joined(parts or ["They hardly differ: step time, reward and throughput are within 5%"])
+    return _joined(parts or ["They hardly differ: step time, reward and throughput are within 5% of each other"])
 
 
 def _time_words(times: Sequence[Pair]) -> list[str]:
@@ -158,7 +150,7 @@ def _time_words(times: Sequence[Pair]) -> list[str]:
     if abs(step.change) < _NOTABLE:
         return [f"Steps take about the same time, {seconds_text(step.second)}"]
     total = step.second - step.first
-    # What changed in the same direction as the step, and by a part of it that counts.
+    # Phases that changed in the same direction as the step, by a sizable part of its change.
     causes = sorted(
         (pair for pair in times if pair.name != STEP and (pair.second - pair.first) / total >= 0.2),
         key=lambda pair: -abs(pair.second - pair.first),

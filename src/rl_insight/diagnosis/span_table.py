@@ -121,6 +121,20 @@ def _joined(columns: Sequence[Column]) -> Column:
     return np.concatenate(columns)
 
 
+class StateColumns(NamedTuple):
+    """The columns of states that durations need."""
+
+    name_id: Column
+    lane_id: Column
+    start_ns: Column
+    end_ns: Column
+
+
+def state_columns(spans: SpanTable, which: Column) -> StateColumns:
+    """Return these columns of some spans."""
+    return StateColumns(*(column[which] for column in (spans.name_id, spans.lane_id, spans.start_ns, spans.end_ns)))
+
+
 class RunningSpans:
     """Spans that have begun and not ended, at a moment that only moves forward."""
 

@@ -1,22 +1,22 @@
-"""The steps of a run as its leading role goes through them: when each was, of which kind, and where its time went."""
+"""The steps of a run by its leading role: when each one was, its kind, and where its time went."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import Column, grouped, union_seconds
+from rl_insight.diagnosis.robust import Column, baseline, union_seconds
 from rl_insight.diagnosis.rows import NEVER, SECOND
-from rl_insight.diagnosis.span_table import NO_STEP, STATE_INTERVAL, SpanTable
+from rl_insight.diagnosis.span_table import NO_STEP, STATE_INTERVAL, SpanTable, StateColumns, state_columns
+from rl_insight.store.queries.intervals import by_group
 
 WARM_UP_STEPS = 3
 """Compilation, CUDA graphs and caches make the first steps after a start slow."""
 SETTLE_NS = 3 * SECOND
-"""A step is looked at when its last records have had this long to arrive."""
+"""How long the last records of a step may take to arrive before it is evaluated."""
 _SPECIAL = frozenset({"checkpoint", "validation", "sync"})
 _KEPT = 400
 
@@ -26,13 +26,13 @@ Key = tuple[int, int]
 
 @dataclass(slots=True)
 class Step:
-    """A step that is over, from its start to the start of the next one; aligned nanoseconds."""
+    """A finished step, from its start to the start of the next one; aligned nanoseconds."""
 
     number: int
     start_ns: int
     end_ns: int
     kind: frozenset[str]
-    """Which of checkpoint, validation and weight sync it had: only steps of one kind can be compared."""
+    """Which of checkpoint, validation and weight sync it had: only steps of the same kind are compared."""
     is_warm_up: bool
     generation: int
     phases: dict[str, float] = field(default_factory=dict)
@@ -42,21 +42,12 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its length."""
         return (self.end_ns - self.start_ns) / SECOND
 
     def seconds_of(self, *kinds: str) -> float:
         """Return the seconds of all states of some kinds."""
         return sum(seconds for name, seconds in self.phases.items() if state_kind(name) in kinds)
-
-
-class _States(NamedTuple):
-    """Outermost states of the leading role, as columns."""
-
-    name_id: Column
-    lane_id: Column
-    start_ns: Column
-    end_ns: Column
 
 
 @dataclass(slots=True)
@@ -66,10 +57,7 @@ class _Draft:
     start_ns: int
     end_ns: int
     kinds: set[str] = field(default_factory=set)
-    states: list[_States] = field(default_factory=list)
-
-
-_NO_STATES = _States(*(np.empty(0, np.int64) for _ in _States._fields))
+    states: list[StateColumns] = field(default_factory=list)
 
 
 class StepBook:
@@ -87,11 +75,11 @@ class StepBook:
         self._in_generation: dict[int, int] = {}
         self._last_mark: tuple[int, int] | None = None
         self.total = 0
-        """How many steps were closed, also those that are no longer kept."""
+        """The number of closed steps, including those no longer kept."""
 
     @property
     def current(self) -> int | None:
-        """The number of the step that runs, or of the last one."""
+        """The number of the running step, or of the last one."""
         if self._drafts:
             return max(self._drafts.values(), key=lambda draft: draft.start_ns).number
         return self.closed[-1].number if self.closed else None
@@ -103,8 +91,12 @@ class StepBook:
             return max(draft.start_ns for draft in self._drafts.values())
         return self.closed[-1].end_ns if self.closed else None
 
+    def usual_seconds(self) -> float | None:
+        """Return how long steps currently take."""
+        return baseline([step.seconds for step in self.closed[-10:] if not step.is_warm_up], 1)
+
     def note_open(self, start_ns: int, number: int, generation: int) -> None:
-        """Take the beginning of a span of the leading role."""
+        """Record that a span of the leading role has begun."""
         key = (generation, number)
         if key in self._done:
             return
@@ -112,10 +104,10 @@ class StepBook:
         draft.start_ns = min(draft.start_ns, start_ns)
 
     def note(self, spans: SpanTable, generations: Column, asked: Column) -> Column:
-        """Take spans of the leading role that ended, in the order of their ends, and the generation of each.
+        """Add ended spans of the leading role, ordered by their ends, and the generation of each.
 
         Returns:
-            For each number in `asked`, the step that ran when so many of the spans had been taken.
+            For each number in `asked`, the step that was running after that many of the spans.
         """
         before = {key: draft.start_ns for key, draft in self._drafts.items()}
         begun: dict[Key, tuple[Column, Column]] = {}
@@ -129,7 +121,7 @@ class StepBook:
         drafts = list(self._drafts.values())
         if stepless.size and drafts:
             running = self._running(before, begun, stepless)
-            for place, found in grouped(running[running >= 0]):
+            for place, found in by_group(running[running >= 0]):
                 self._add(drafts[place], spans.take(stepless[running >= 0][found]))
         if not asked.size:
             return asked
@@ -137,17 +129,17 @@ class StepBook:
         return np.array([*(draft.number for draft in drafts), otherwise])[self._running(before, begun, asked)]
 
     def _by_step(self, spans: SpanTable, generations: Column) -> list[tuple[Key, Column]]:
-        """Return the places of the spans of each step that is not closed, in the order of the first of them."""
+        """Return the places of the spans of each step that is not closed, ordered by the first of them."""
         numbered = np.flatnonzero(spans.step != NO_STEP)
         found = []
-        for generation, some in grouped(generations[numbered]):
-            for number, places in grouped(spans.step[numbered[some]]):
+        for generation, some in by_group(generations[numbered]):
+            for number, places in by_group(spans.step[numbered[some]]):
                 if (generation, number) not in self._done:
                     found.append(((generation, number), numbered[some[places]]))
         return sorted(found, key=lambda one: int(one[1][0]))
 
     def _running(self, before: Mapping[Key, int], begun: Mapping[Key, tuple[Column, Column]], counts: Column) -> Column:
-        """Return the place of the draft that began last, when so many spans had been taken; -1 where there was none."""
+        """Return the place of the draft that began last after that many spans; -1 if there was none."""
         latest, place_of = np.full(counts.size, -NEVER), np.full(counts.size, -1)
         for place, key in enumerate(self._drafts):
             start_ns = np.full(counts.size, before.get(key, -NEVER))
@@ -163,12 +155,10 @@ class StepBook:
         draft.end_ns = max(draft.end_ns, int(spans.end_ns.max()))
         kinds = {state_kind(self._names[number]) for number in np.flatnonzero(np.bincount(spans.name_id)).tolist()}
         draft.kinds |= kinds & _SPECIAL
-        is_outermost = spans.segment == STATE_INTERVAL
-        columns = (spans.name_id, spans.lane_id, spans.start_ns, spans.end_ns)
-        draft.states.append(_States(*(column[is_outermost] for column in columns)))
+        draft.states.append(state_columns(spans, spans.segment == STATE_INTERVAL))
 
     def close(self, as_of_ns: int, *, has_ended: bool) -> list[Step]:
-        """Return the steps that are over and settled, in order."""
+        """Return the steps that have finished and settled, in order."""
         ordered = sorted(self._drafts.values(), key=lambda draft: draft.start_ns)
         found = []
         for place, draft in enumerate(ordered):
@@ -184,54 +174,52 @@ class StepBook:
     def _close(self, draft: _Draft, end_ns: int) -> Step:
         del self._drafts[draft.generation, draft.number]
         self._done.add((draft.generation, draft.number))
-        return self._summed_up(draft, end_ns)
+        return self._finish(draft, end_ns)
 
-    def _summed_up(self, draft: _Draft, end_ns: int) -> Step:
-        step = self._finished(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), draft.generation)
+    def _finish(self, draft: _Draft, end_ns: int) -> Step:
+        place = self._in_generation.get(draft.generation, 0)
+        self._in_generation[draft.generation] = place + 1
+        is_warm_up = place < WARM_UP_STEPS
+        step = Step(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), is_warm_up, draft.generation)
         step.phases, step.covered_s = self._breakdown(draft, end_ns)
-        return step
-
-    def add(
-        self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, spans: SpanTable | None
-    ) -> Step:
-        """Take a step that is over as a whole, with the spans of the leading role that began in it."""
-        draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
-        if spans is not None and spans.size:
-            self._add(draft, spans)
-        return self._summed_up(draft, end_ns)
-
-    def _finished(self, number: int, start_ns: int, end_ns: int, kind: frozenset[str], generation: int) -> Step:
-        place = self._in_generation.get(generation, 0)
-        self._in_generation[generation] = place + 1
-        step = Step(number, start_ns, end_ns, kind, place < WARM_UP_STEPS, generation)
         self.closed.append(step)
         self.total += 1
         if len(self.closed) > 2 * _KEPT:
             del self.closed[:_KEPT]
         return step
 
-    def mark(self, number: int, time_ns: int, kinds: frozenset[str], generation: int) -> Step | None:
-        """Take the first metric of a step, for runs whose steps are seen in metrics only; returns the step it ends."""
+    def add(
+        self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, spans: SpanTable | None
+    ) -> Step:
+        """Add a finished step, with the spans of the leading role that began in it."""
+        draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
+        if spans is not None and spans.size:
+            self._add(draft, spans)
+        return self._finish(draft, end_ns)
+
+    def mark(self, number: int, time_ns: int, generation: int) -> Step | None:
+        """Add the first metric of a step, in runs whose steps only metrics show; returns the step it ends."""
         before = self._last_mark
         if before is not None and before[0] == number:
             return None
         self._last_mark = (number, time_ns)
         if before is None or time_ns <= before[1]:
             return None
-        return self._finished(number, before[1], time_ns, kinds, generation)
+        return self.add(number, before[1], time_ns, frozenset(), generation, None)
 
     def _breakdown(self, draft: _Draft, end_ns: int) -> tuple[dict[str, float], float]:
-        """Return the seconds of each state, and of all together, on a usual lane."""
-        names, lanes, starts, ends = map(np.concatenate, zip(*draft.states or [_NO_STATES], strict=True))
-        if not names.size:
+        """Return the seconds of each state and of all together, on a typical lane."""
+        states = [some for some in draft.states if some.name_id.size]
+        if not states:
             return {}, 0.0
+        names, lanes, starts, ends = map(np.concatenate, zip(*states, strict=True))
         starts = starts.clip(draft.start_ns)
         ends = np.maximum(ends.clip(None, end_ns), starts)
         _, _, covered = union_seconds((np.zeros_like(lanes), lanes), starts, ends)
         of_pairs, _, seconds = union_seconds((names, lanes), starts, ends)
         phases = {}
-        for number, places in grouped(of_pairs):
-            # A state that most lanes never enter, such as a checkpoint of rank 0, still takes the time of the step.
+        for number, places in by_group(of_pairs):
+            # A state that most lanes never enter, such as a checkpoint of rank 0, still takes time of the step.
             is_usual = 2 * places.size >= covered.size
             phases[self._names[number]] = float(np.median(seconds[places]) if is_usual else seconds[places].max())
         return phases, float(covered.max())

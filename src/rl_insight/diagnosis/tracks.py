@@ -51,7 +51,6 @@ class Track:
     """A metric over the steps of a run."""
 
     name: str
-    """As the run calls it."""
     points: list[TrackPoint] = field(default_factory=list)
     dropped: int = 0
     """How many old points are no longer kept."""
@@ -125,6 +124,11 @@ class Metrics:
         if not named:
             return None
         return named[min(named, key=lambda text: (_ORDER.get(text.removeprefix("train_"), 99), text))]
+
+    def at(self, canonical: str, step: int | None) -> float | None:
+        """Return the value of a metric in a step; None if it has none."""
+        track = self.track(canonical)
+        return None if track is None else track.at(step)
 
     def all(self, canonical: str) -> list[Track]:
         """Return every metric under one canonical name."""

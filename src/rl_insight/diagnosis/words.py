@@ -1,4 +1,4 @@
-"""Numbers as people read them in titles."""
+"""Numbers in the words of titles."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ def seconds_text(seconds: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Return how many times as much.
+    """Return a factor.
 
     >>> ratio_text(2.41), ratio_text(31.2)
     ('2.4×', '31×')
     """
     return f"{ratio:.1f}×" if ratio < 10 else f"{ratio:.0f}×"
-
-
-_THOUSAND, _TRILLION = 1e3, 1e12
 
 
 def share_text(share: float) -> str:
@@ -48,7 +45,7 @@ def number_text(value: float) -> str:
     ('0.731', '1e-06', '166,000')
     """
     text = f"{value:.3g}"
-    return f"{float(text):,.0f}" if _THOUSAND <= abs(value) < _TRILLION else text
+    return f"{float(text):,.0f}" if 1e3 <= abs(value) < 1e12 else text
 
 
 def counted(count: int, word: str) -> str:

@@ -1,16 +1,19 @@
-"""Tools and rewards as sessions call them: slow, or failing."""
+"""Tool and reward calls of sessions: slow, or failing."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rl_insight.diagnosis.activity import Call
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import chance_of, median, quantile
-from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import Parameter, StepRule
+from rl_insight.diagnosis.rules.shares import StepShare
+from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
@@ -21,11 +24,11 @@ _LEAST_CALLS = 10
 _ENOUGH_CALLS = 30
 _GOOD_STEPS = 100
 _USUAL_ERRORS = 0.01
-"""Share of calls that fail where all is well."""
+"""Share of calls that fail in a healthy run."""
 
 
 def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int | None = None) -> list[Call]:
-    """Return the calls that ended in the last steps up to one; not more of them than are enough to judge."""
+    """Return the calls that ended in the last steps up to one; no more than are `enough` to judge."""
     closed = model.steps.closed
     last = next(place for place in range(len(closed) - 1, -1, -1) if closed[place] is step)
     calls = model.calls_between(key, closed[max(0, last - _WINDOW + 1)].start_ns, step.end_ns)
@@ -33,53 +36,58 @@ def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int 
 
 
 def _keys(model: RunModel, kind: str) -> list[tuple[str, str]]:
-    """Return the phases of a kind; one that names its tool is a tool call, whatever it is called."""
+    """Return the phases of a kind; one that names a tool is a tool call, whatever its own name."""
     return sorted(key for key in model.call_book.by_tool if ("tool" if key[1] else state_kind(key[0])) == kind)
+
+
+class _CallRule(StepRule):
+    """Looks at the calls of each tool, or of each reward."""
+
+    kind: ClassVar[str] = "tool"
+
+    @classmethod
+    def inputs(cls) -> str:
+        """Return the phases that it needs."""
+        return f'{cls.kind} phases of sessions (`rl_insight.phase("toolcall", tool=...)`)'
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return that there are no such calls."""
+        return super().missing(model) if _keys(model, self.kind) else f"no {self.inputs()}"
 
 
 @dataclass(slots=True)
 class _History:
-    """How long the calls of a tool took while it was well."""
+    """How long the calls of a tool took while it was healthy."""
 
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_BASELINE_CALLS))
     held: deque[list[float]] = field(default_factory=deque)
-    """Steps that are not yet known to be good: a slow step must not become its own baseline."""
+    """Steps not yet known to be good: a slow step must not become its own baseline."""
 
 
-class SlowTool(StepRule):
+class SlowTool(_CallRule):
     """A tool has become slow."""
 
     name = "slow_tool"
     threshold = (
-        "The p95 or the median of a tool's calls in the step, or of the last 30 calls, is {factor} times that before, "
-        "the p95 is above {floor_s} s, and the median has risen by {median_factor} times too, beyond a slowdown of all "
-        "work; 3 of 5."
+        "The p95 or the median of a tool's calls in the step, or of its last 30 calls, is {factor} times what it was, "
+        "the p95 is above {floor_s} s, and the median is at least {median_factor} times what it was, beyond any "
+        "slowdown of all work; in 3 of 5 steps."
     )
-    needs = 'tool phases of sessions (`rl_insight.phase("toolcall", tool=...)`)'
-    remedy = "Scale the tool's server, cache its answers, and set a timeout below the rollout's."
+    remedy = "Scale the tool's server, cache its responses, and set a timeout shorter than the rollout's."
     parameters = (
-        Parameter("factor", 3, "p95 compared with the baseline"),
-        Parameter("median_factor", 1.5, "Median compared with the baseline"),
+        Parameter("factor", 3, "p95 relative to the baseline"),
+        Parameter("median_factor", 1.5, "Median relative to the baseline"),
         Parameter("floor_s", 1.0, "Smallest p95, in seconds"),
     )
     rank = 46
     explains = frozenset({"step_regression", "rollout_bound", "long_tail", "gpu_idle_in_rollout"})
-    kind = "tool"
 
     def _begin(self) -> None:
         self._histories: dict[tuple[str, str], _History] = {}
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if _keys(model, self.kind) else f"no {self.kind} phases: record each call with rl_insight.phase"
-
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Compare each tool with its own past."""
-        signals = []
-        for key in _keys(model, self.kind):
-            signal = self._compare(model, key, step)
-            if signal is not None:
-                signals.append(signal)
-        return signals
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        found = [self._compare(model, key, step) for key in _keys(model, self.kind)]
+        return [signal for signal in found if signal is not None]
 
     def _compare(self, model: RunModel, key: tuple[str, str], step: Step) -> Signal | None:
         history = self._histories.setdefault(key, _History())
@@ -88,10 +96,10 @@ class SlowTool(StepRule):
         if len(history.seconds) >= _LEAST_BASELINE and len(recent) >= _LEAST_CALLS:
             slow_s, before_s = quantile(recent, 0.95), quantile(history.seconds, 0.95)
             middle, before = median(recent), median(history.seconds)
-            # A busy machine slows everything: the tool must be slower than that.
+            # A busy machine slows everything: the tool must have slowed more than that.
             slowdown = model.pace.slowdown(step.start_ns, step.end_ns, key[0])
             is_tail_slow = slow_s > self["factor"] * before_s * slowdown
-            # Where a few calls were always slow, the p95 says little: then the median tells.
+            # If a few calls were always slow, the p95 says little: the median decides.
             is_slow = is_tail_slow or middle > self["factor"] * before * slowdown
             if is_slow and slow_s > self["floor_s"] and middle > self["median_factor"] * before * slowdown:
                 history.held.clear()
@@ -115,10 +123,9 @@ class SlowTool(StepRule):
             {"phase": key[0], "tool": key[1]} if key[1] else {"phase": key[0]},
             f"{name} takes {ratio_text(ratio)} as long as before: {what} {seconds_text(slow_s)} instead of "
             f"{seconds_text(before_s)}",
-            f"{len(calls)} calls in the last {_WINDOW} steps, compared with the calls before.",
+            f"Based on {len(calls)} calls in the last {_WINDOW} steps, compared with the calls before them.",
             key=key,
-            seconds_per_step=saved_s,
-            share_of_step=saved_s / max(step.seconds, 1e-9),
+            impact=saving(saved_s, step.seconds),
             sessions=[call.session_id for call in sorted(calls, key=lambda one: -one.seconds)[:8] if call.session_id],
             evidence=[
                 fact(f"{what} of {name}", slow_s, "s", f"{seconds_text(before_s)} before"),
@@ -127,35 +134,29 @@ class SlowTool(StepRule):
         )
 
 
-class ToolErrors(StepRule):
-    """Calls of a tool or sandbox fail."""
+class ToolErrors(_CallRule):
+    """Calls of a tool or sandbox are failing."""
 
     name = "tool_errors"
     threshold = (
-        "More than {share} of a tool's calls in the last 5 steps failed, at least {least} of them, and more than a "
-        "tool with its usual errors has with a chance of {chance}; 3 of 5. Critical above {critical}."
+        "More than {share:.0%} of a tool's calls in the last 5 steps failed, at least {least} of them, and more than "
+        "its usual error rate explains with a probability of {chance}; in 3 of 5 steps. Critical above {critical:.0%}."
     )
-    needs = "tool phases of sessions with their outcome"
-    remedy = "Retry only infrastructure errors, and repair the environment that the error names."
+    remedy = "Retry only infrastructure errors, and fix the environment that the error names."
     parameters = (
         Parameter("share", 0.05, "Share of failed calls"),
         Parameter("least", 5, "Fewest failed calls"),
         Parameter("critical", 0.5, "Share of failed calls that is critical"),
-        Parameter("chance", 1e-5, "Chance of so many failures in a healthy tool"),
+        Parameter("chance", 1e-5, "Probability of this many failures in a healthy tool"),
     )
     rank = 44
-    kind = "tool"
-    noun = "calls"
+    noun: ClassVar[str] = "calls to {}"
 
     def _begin(self) -> None:
         self._before: dict[tuple[str, str], deque[tuple[int, int]]] = {}
-        """By tool: the calls of the last good steps, and how many of them failed."""
+        """By tool: the number of calls in each of the last good steps, and how many of them failed."""
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if _keys(model, self.kind) else f"no {self.kind} phases: record each call with rl_insight.phase"
-
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Return the tools whose calls fail."""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         return list(self._failing(model, step))
 
     def _failing(self, model: RunModel, step: Step) -> Iterator[Signal]:
@@ -168,23 +169,22 @@ class ToolErrors(StepRule):
             kinds = Counter(call.error or "error" for call in failed)
             error, count = kinds.most_common(1)[0]
             hosts = {model.processes[call.process].host for call in failed}
-            severity: Severity = "critical" if share > self["critical"] else "warning"
             name = key[1] or key[0]
             culprit = {"phase": key[0]} | ({"tool": key[1]} if key[1] else {})
             if len(hosts) == 1 and len({one.host for one in model.workers()}) > 1:
                 culprit["host"] = hosts.pop()
             yield Signal(
                 culprit,
-                f"{share_text(share)} of the {self.noun} of {name} fail, mostly with {error}",
-                f"{len(failed)} of {len(calls)} in the last {_WINDOW} steps; {count} of them with {error}.",
-                severity,
+                f"{share_text(share)} of {self.noun.format(name)} are failing, mostly with {error}",
+                f"{len(failed)} of {len(calls)} failed in the last {_WINDOW} steps, {count} of them with {error}.",
+                "critical" if share > self["critical"] else "warning",
                 key=key,
                 sessions=[call.session_id for call in failed[-8:] if call.session_id],
                 evidence=[fact("failed", share, "", f"limit {share_text(self['share'])}"), fact("calls", len(calls))],
             )
 
     def _are_many(self, key: tuple[str, str], calls: list[Call], failed: list[Call], step: Step) -> bool:
-        """Return whether more calls failed than one in a hundred, or than usually, by more than chance."""
+        """Return whether more calls failed than one in a hundred or than usual, beyond chance."""
         before = self._before.setdefault(key, deque(maxlen=_GOOD_STEPS))
         usual = max(_USUAL_ERRORS, sum(bad for _, bad in before) / max(1, sum(made for made, _ in before)))
         if len(failed) >= self["least"] and len(failed) > self["share"] * len(calls):
@@ -194,64 +194,44 @@ class ToolErrors(StepRule):
         return False
 
 
-class SlowReward(StepRule):
+class SlowReward(StepShare):
     """The reward is the bottleneck."""
 
     name = "slow_reward"
     threshold = (
-        "Reward states of the leading role take {share} of the step, 3 of 5; or scoring has become {factor} times "
-        "slower."
+        "Reward states of the leading role take {share:.0%} of the step, in 3 of 5 steps; or scoring takes {factor} "
+        "times as long as before."
     )
-    needs = "reward states, reward phases of sessions, or a metric such as timing_s/reward"
-    remedy = "Score in parallel and asynchronously, cache, and batch the requests to a judge."
+    remedy = "Score in parallel and asynchronously, cache scores, and batch the requests to a judge."
     parameters = (
         Parameter("share", 0.2, "Share of the step"),
-        Parameter("factor", 3, "p95 of scoring compared with the baseline"),
-        Parameter("median_factor", 1.5, "Median of scoring compared with the baseline"),
+        Parameter("factor", 3, "p95 of scoring relative to the baseline"),
+        Parameter("median_factor", 1.5, "Median of scoring relative to the baseline"),
         Parameter("floor_s", 1.0, "Smallest p95 of scoring, in seconds"),
     )
     rank = 46
     explains = frozenset({"step_regression", "rollout_bound", "long_tail"})
+    kind, metric, what = "reward", "reward_time", "reward"
 
     def _begin(self) -> None:
-        self._phases = _RewardPhases(self._values)
+        self._phases = _SlowScoring(self._values)
 
-    def _lacks(self, model: RunModel) -> str | None:
-        has_states = any(state_kind(name) == "reward" for _, name in model.usual)
-        if has_states or model.metrics.track("reward_time"):
-            return None
-        return "no reward states, phases or metric timing_s/reward"
+    def _reported(self, model: RunModel, step: Step) -> tuple[float, str]:
+        seconds = {track.name: track.at(step.number) or 0.0 for track in model.metrics.all(self.metric)}
+        name = max(seconds, key=seconds.__getitem__, default="")
+        return seconds.get(name, 0.0), name
 
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Look at states and metrics first, then at the phases of sessions."""
-        seconds = step.seconds_of("reward")
-        name = max(
-            (name for name in step.phases if state_kind(name) == "reward"), key=step.phases.__getitem__, default=""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        seconds, name = self._seconds_of(model, step)
+        if seconds <= max(self["share"] * step.seconds, 0.2):
+            return self._phases._look(model, step)
+        signal = self._signal(seconds, step.seconds, name)
+        signal.key, signal.explanation = (
+            ("share", name),
+            "Nothing is generated or trained while the leading role scores.",
         )
-        if not seconds:
-            told = {track.name: track.at(step.number) or 0.0 for track in model.metrics.all("reward_time")}
-            name = max(told, key=told.__getitem__, default="")
-            seconds = told.get(name, 0.0)
-        share = seconds / max(step.seconds, 1e-9)
-        if share > self["share"] and seconds > 0.2:
-            return [
-                Signal(
-                    {"phase": name},
-                    f"The reward takes {share_text(share)} of each step: {seconds_text(seconds)} of "
-                    f"{seconds_text(step.seconds)}",
-                    "Nothing is generated or trained while the leading role scores.",
-                    "warning",
-                    key=("share", name),
-                    seconds_per_step=seconds,
-                    share_of_step=share,
-                    metrics=[name],
-                    evidence=[fact("reward", seconds, "s", f"step {seconds_text(step.seconds)}")],
-                )
-            ]
-        return self._phases.look(model, step)
+        return [signal]
 
 
-class _RewardPhases(SlowTool):
-    """The comparison of tools, for reward phases."""
-
+class _SlowScoring(SlowTool):
     kind = "reward"

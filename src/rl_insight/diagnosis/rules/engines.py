@@ -1,23 +1,36 @@
-"""Inference engines: dead, stuck, out of cache, or with a queue that grows."""
+"""Inference engines: dead, stuck, out of KV cache, with a growing queue, a cold prefix cache or old weights."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import ClassVar
+from collections import Counter, deque
+from typing import Any
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout, state_kind
-from rl_insight.diagnosis.robust import median, spearman
+from rl_insight.diagnosis.robust import baseline, median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
-from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.rule import (
+    ADD_TARGET,
+    PERSISTENT,
+    Confirmation,
+    DeviceRule,
+    Input,
+    MomentRule,
+    Parameter,
+    StepRule,
+    engine_input,
+)
+from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
-_NO_ENGINES = "no engine metrics: register the address of vLLM or SGLang with `rl-insight server targets`"
+_WINDOW = 5
+_PREFIX = ("prefix_hits", "prefix_queries")
 
 
 def _waiting_s(model: RunModel, process: ProcessRow | None) -> float:
-    """Return for how long another role has been waiting, by its open waits and generation."""
+    """Return how long another role has been waiting, by its open waits and generation."""
     ages = [0.0]
     for row in model.open_spans:
         owner = model.process_of_lane(row.lane_id)
@@ -28,18 +41,22 @@ def _waiting_s(model: RunModel, process: ProcessRow | None) -> float:
 
 
 class DeadEngine(MomentRule):
-    """An engine or rollout process is dead, and the trainer waits for it."""
+    """An engine or rollout process is dead, and the trainer is waiting for it."""
 
     name = "dead_engine"
     threshold = (
-        "A scrape target is down for {down_s} s, or a rollout process is silent for three heartbeats. Critical when "
+        "A scrape target has been down for {down_s} s, or a rollout process has missed three heartbeats. Critical if "
         "another role has been waiting for at least {waiting_s} s."
     )
-    needs = "heartbeats of rollout processes, or engines as scrape targets"
     remedy = "Restart the replica; look for an out-of-memory kill at wake-up, and fail instead of polling forever."
     parameters = (
         Parameter("down_s", 10, "How long a target must be down, in seconds"),
         Parameter("waiting_s", 10, "How long another role must have waited, in seconds"),
+    )
+    requires = Input(
+        lambda model: model.hardware.engines or any(is_rollout(process.role) for process in model.workers()),
+        "rollout processes or engines",
+        ADD_TARGET,
     )
     rank = 10
     asks_stacks = True
@@ -48,18 +65,12 @@ class DeadEngine(MomentRule):
         "replica_imbalance", "collective_hang", "blocked_reward", "gpu_idle_in_rollout", "straggler", "long_tail",
     })  # fmt: skip
 
-    def _lacks(self, model: RunModel) -> str | None:
-        if model.hardware.engines or any(is_rollout(process.role) for process in model.workers()):
-            return None
-        return _NO_ENGINES
-
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return the replicas that are gone."""
+    def _look(self, model: RunModel) -> list[Signal]:
         found = [signal for engine in model.hardware.engines.values() if (signal := self._target(model, engine))]
         silent, remaining = model.silent_workers(), model.remaining()
         dead = [process for process in silent if is_rollout(process.role) and process.role != model.lead]
         if 2 * len(silent) > remaining > 2:
-            # The run itself is gone, or the network: only what fell silent well before the others is an engine's fault.
+            # The run itself is gone, or the network: an engine is at fault only if it fell silent well before the rest.
             usual_ns = median([process.last_seen_ns for process in silent])
             dead = [one for one in dead if usual_ns - one.last_seen_ns > 6 * one.heartbeat_s * SECOND]
         return found + [self._process(model, process) for process in dead]
@@ -72,99 +83,68 @@ class DeadEngine(MomentRule):
         down = [moment for moment, value in states if value <= 0 and moment > since]
         if len(down) < 2 or model.age_s(since) < self["down_s"]:
             return None
-        waiting_s = _waiting_s(model, None)
-        severity: Severity = "critical" if waiting_s >= self["waiting_s"] else "warning"
-        return Signal(
-            {"engine": engine.host},
-            f"Engine {engine.host} has not answered for {seconds_text(model.age_s(since))}",
-            f"It answered before and does not any more; another role has been waiting for {seconds_text(waiting_s)}.",
-            severity,
-            anchor=f"down after {sum(1 for _, value in states if value > 0)} readings",
-            start_ns=since,
-            evidence=[fact("down", model.age_s(since), "s"), fact("longest wait", waiting_s, "s")],
-        )
+        down_s, waiting_s = model.age_s(since), _waiting_s(model, None)
+        title = f"Engine {engine.host} has not responded for {seconds_text(down_s)}"
+        signal = self._signal({"engine": engine.host}, title, "It responded before", waiting_s)
+        signal.anchor, signal.start_ns = f"down after {sum(1 for _, value in states if value > 0)} readings", since
+        signal.evidence.insert(0, fact("down", down_s, "s"))
+        return signal
 
     def _process(self, model: RunModel, process: ProcessRow) -> Signal:
-        waiting_s = _waiting_s(model, process)
-        error = model.last_error.get(process.number)
-        said = f" Its last error: {error.text[:200]}" if error else ""
-        severity: Severity = "critical" if waiting_s >= self["waiting_s"] else "warning"
-        return Signal(
-            culprit_of(process),
-            f"{where(process)} is dead: silent for {seconds_text(model.silent_s(process))}",
-            f"It sends no heartbeats and said no goodbye; another role has been waiting for "
-            f"{seconds_text(waiting_s)}.{said}",
-            severity,
-            key=(process.process_id,),
-            anchor="silent",
-            start_ns=process.last_seen_ns,
-            lanes=model.lanes_of(process.number),
-            evidence=[
-                fact("silent", model.silent_s(process), "s", f"heartbeat every {process.heartbeat_s:g} s"),
-                fact("longest wait", waiting_s, "s"),
-            ],
+        silent_s, waiting_s = model.silent_s(process), _waiting_s(model, process)
+        title = f"{where(process)} is dead: silent for {seconds_text(silent_s)}"
+        signal = self._signal(
+            culprit_of(process), title, "It stopped sending heartbeats without a clean exit", waiting_s
         )
+        if error := model.last_error.get(process.number):
+            signal.explanation += f" Its last error: {error.text[:200]}"
+        signal.key, signal.anchor, signal.start_ns = (process.process_id,), "silent", process.last_seen_ns
+        signal.lanes = model.lanes_of(process.number)
+        signal.evidence.insert(0, fact("silent", silent_s, "s", f"heartbeat every {process.heartbeat_s:g} s"))
+        return signal
+
+    def _signal(self, culprit: dict[str, Any], title: str, why: str, waiting_s: float) -> Signal:
+        why = f"{why}; another role has been waiting for {seconds_text(waiting_s)}."
+        severity: Severity = "critical" if waiting_s >= self["waiting_s"] else "warning"
+        return Signal(culprit, title, why, severity, evidence=[fact("longest wait", waiting_s, "s")])
 
 
-class _EngineRule(MomentRule):
-    """Looks at the readings of each engine in the last window."""
-
-    reading: ClassVar[str]
-    """What an engine must report."""
-    window: ClassVar[str] = "window_s"
-    """The parameter with the length of the window."""
-
-    def _lacks(self, model: RunModel) -> str | None:
-        engines = model.hardware.engines.values()
-        return None if any(self.reading in engine.quantities for engine in engines) else _NO_ENGINES
-
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return what is wrong with the engines."""
-        since = model.as_of_ns - int(self[self.window] * SECOND)
-        found = [self.judge(model, engine, since) for engine in model.hardware.engines.values()]
-        return [signal for signal in found if signal is not None]
-
-    @abstractmethod
-    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
-        """Return what is wrong with an engine."""
-
-
-class StuckEngine(_EngineRule):
-    """An engine is alive but stuck: requests run and no token comes."""
+class StuckEngine(DeviceRule):
+    """An engine is alive but stuck: it has running requests and generates no tokens."""
 
     name = "stuck_engine"
-    threshold = "Requests running for {still_s} s while no token was generated; or asleep while requests wait."
-    needs = "vLLM or SGLang metrics: running requests and generated tokens"
-    remedy = "Look at the stack of the engine's core process; check pause and resume around the weight update."
-    parameters = (Parameter("still_s", 30, "How long no token may come, in seconds"),)
+    threshold = (
+        "Requests have been running for {still_s} s without a single token; or it is asleep with requests waiting."
+    )
+    remedy = "Check the stack of the engine's core process, and pause and resume around the weight update."
+    parameters = (Parameter("still_s", 30, "Longest time without a token, in seconds"),)
     rank = 15
     explains = frozenset({
         "stalled_run", "stuck_session", "rollout_bound", "step_regression", "engine_queue", "gpu_idle_in_rollout",
         "replica_imbalance", "collective_hang", "straggler",
     })  # fmt: skip
+    requires = engine_input("running")
+    devices, window = "engines", "still_s"
 
-    reading, window = "running", "still_s"
-
-    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
-        """Return an engine that stands still."""
-        running = engine.between("running", since, model.as_of_ns)
-        waiting = engine.between("waiting", since, model.as_of_ns)
-        grown = engine.growth("tokens", since, model.as_of_ns)
-        history = engine.history("running")
-        if not history or history[0][0] > since or len(running) < 2 or engine.latest("target_up") == 0:
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        running = device.between("running", since, model.as_of_ns)
+        waiting = device.between("waiting", since, model.as_of_ns)
+        grown = device.growth("tokens", since, model.as_of_ns)
+        history = device.history("running")
+        if not history or history[0][0] > since or len(running) < 2 or device.latest("target_up") == 0:
             return None
-        asleep = engine.latest("awake") == 0
+        asleep = device.latest("awake") == 0
         if asleep and waiting and min(waiting) > 0:
-            title = f"Engine {engine.host} is asleep while {waiting[-1]:.0f} requests wait"
+            title = f"Engine {device.host} is asleep with {waiting[-1]:.0f} requests waiting"
         elif min(running) > 0 and grown == 0 and not asleep:
-            title = f"Engine {engine.host} generates nothing: {running[-1]:.0f} requests run and no token comes"
+            title = f"Engine {device.host} is stuck: {running[-1]:.0f} requests are running and no tokens come out"
         else:
             return None
         return Signal(
-            {"engine": engine.host},
+            {"engine": device.host},
             title,
-            f"Over the last {seconds_text(self['still_s'])} its token counter did not move; a decode step takes less "
-            "than a second.",
+            f"Its token counter has not moved for {seconds_text(self['still_s'])}; a decode step takes less than a "
+            "second.",
             "critical",
             anchor=f"after step {model.steps.current}",
             start_ns=since,
@@ -172,12 +152,13 @@ class StuckEngine(_EngineRule):
         )
 
 
-class CacheThrash(_EngineRule):
-    """The KV cache thrashes: requests are preempted because it is full."""
+class CacheThrash(DeviceRule):
+    """The KV cache is thrashing: requests are preempted because it is full."""
 
     name = "kv_cache_thrash"
-    threshold = "At least {per_minute} preemptions per minute for {window_s} s with the cache at {usage} or more."
-    needs = "vLLM or SGLang metrics: preemptions and cache usage"
+    threshold = (
+        "At least {per_minute} preemptions per minute over {window_s} s with the cache at least {usage:.0%} full."
+    )
     remedy = "Lower the number of concurrent sequences, give the cache more memory, or shorten responses."
     parameters = (
         Parameter("per_minute", 5, "Preemptions per minute"),
@@ -185,13 +166,12 @@ class CacheThrash(_EngineRule):
         Parameter("window_s", 60, "Window, in seconds"),
     )
     explains = frozenset({"gpu_idle_in_rollout", "engine_queue"})
+    requires = engine_input("preemptions")
+    devices = "engines"
 
-    reading = "preemptions"
-
-    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
-        """Return an engine that thrashes."""
-        preempted = engine.growth("preemptions", since, model.as_of_ns)
-        usage = engine.between("cache_usage", since, model.as_of_ns)
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        preempted = device.growth("preemptions", since, model.as_of_ns)
+        usage = device.between("cache_usage", since, model.as_of_ns)
         if preempted is None or not usage:
             return None
         full = sum(usage) / len(usage)
@@ -200,50 +180,171 @@ class CacheThrash(_EngineRule):
         if rate < self["per_minute"] or full < self["usage"]:
             return None
         return Signal(
-            {"engine": engine.host},
-            f"Engine {engine.host} preempts {rate:.0f} requests per minute: its KV cache is {share_text(full)} full",
-            "Preempted requests are computed again, which multiplies the time of the longest ones.",
+            {"engine": device.host},
+            f"Engine {device.host} preempts {rate:.0f} requests per minute: its KV cache is {share_text(full)} full",
+            "Preempted requests are recomputed, which multiplies the latency of the longest ones.",
             anchor=f"after step {model.steps.current}",
             evidence=[fact("preemptions", rate, "per minute"), fact("cache usage", full)],
         )
 
 
-class EngineQueue(_EngineRule):
-    """The queue of an engine grows."""
+class EngineQueue(DeviceRule):
+    """An engine's queue is growing."""
 
     name = "engine_queue"
     threshold = (
-        "More requests waiting than running, by a factor of {factor}, in every reading for {window_s} s; a warning "
-        "where it grows all the time (rank correlation {trend}), information otherwise: the queue of a batch that was "
-        "sent at once shrinks."
+        "At least {factor} times as many requests waiting as running in every reading over {window_s} s: a warning if "
+        "the queue keeps growing (rank correlation {trend}), else info, as the queue of a batch submitted at once "
+        "drains."
     )
-    needs = "vLLM or SGLang metrics: running and waiting requests"
     remedy = "Add replicas, or limit the requests in flight."
     parameters = (
-        Parameter("factor", 1.5, "Waiting requests per running one"),
+        Parameter("factor", 1.5, "Waiting requests per running request"),
         Parameter("window_s", 60, "Window, in seconds"),
         Parameter("trend", 0.8, "Rank correlation of a growing queue with time"),
     )
     rank = 60
+    requires = engine_input("waiting")
+    devices = "engines"
 
-    reading = "waiting"
-
-    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
-        """Return an engine with a long queue."""
-        waiting = engine.between("waiting", since, model.as_of_ns)
-        running = engine.between("running", since, model.as_of_ns)
-        history = engine.history("waiting")
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        waiting = device.between("waiting", since, model.as_of_ns)
+        running = device.between("running", since, model.as_of_ns)
+        history = device.history("waiting")
         if len(waiting) < 3 or len(waiting) != len(running) or history[0][0] > since:
             return None
         if any(more <= self["factor"] * max(less, 1.0) for more, less in zip(waiting, running, strict=True)):
             return None
         grows = spearman(waiting) >= self["trend"]
         return Signal(
-            {"engine": engine.host},
-            f"Engine {engine.host} has {ratio_text(sum(waiting) / max(1.0, sum(running)))} as many requests waiting as "
-            f"running{', and more with every reading' if grows else ''}",
+            {"engine": device.host},
+            f"Engine {device.host} has {ratio_text(sum(waiting) / max(1.0, sum(running)))} as many requests waiting as "
+            f"running{', and the queue keeps growing' if grows else ''}",
             "The queue was longer than the batch in every reading of the window.",
             "warning" if grows else "info",
             anchor=f"after step {model.steps.current}",
             evidence=[fact("waiting", waiting[-1]), fact("running", running[-1])],
         )
+
+
+class ColdPrefixCache(StepRule):
+    """An engine's prefix cache is useless."""
+
+    name = "cold_prefix_cache"
+    threshold = (
+        "Over the last 5 steps the hit rate is below half of what it was: a warning; or below {share:.0%} of (n - 1) / "
+        "n with n samples per prompt: info. In 4 of 5 steps."
+    )
+    remedy = "Route all samples of a prompt to one replica; salt the cache with the version instead of resetting it."
+    parameters = (
+        Parameter("share", 0.5, "Hit rate relative to the expected one"),
+        Parameter("least", 0.2, "Lowest hit rate before for a drop to count"),
+    )
+    requires = Input(
+        lambda model: any(one.is_in(model) for one in (engine_input("hit_rate"), engine_input(*_PREFIX))),
+        "prefix-cache metrics of engines",
+        ADD_TARGET,
+    )
+    confirmation = PERSISTENT
+    rank = 61
+
+    def _begin(self) -> None:
+        self._before: dict[str, deque[float]] = {}
+
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        start_ns = model.steps.closed[-_WINDOW:][0].start_ns
+        rates = {
+            instance: rate
+            for instance, engine in model.hardware.engines.items()
+            if (rate := _hit_rate(engine, start_ns, step.end_ns)) is not None
+        }
+        if not rates:
+            return None
+        expected = _expected_rate(model, start_ns, step.end_ns)
+        return [signal for instance, rate in rates.items() if (signal := self._judge(instance, rate, expected))]
+
+    def _judge(self, instance: str, rate: float, expected: float | None) -> Signal | None:
+        before = self._before.setdefault(instance, deque(maxlen=30))
+        usual = baseline(before)
+        if usual is not None and usual >= self["least"] and rate < 0.5 * usual:
+            return _cold(instance, rate, f"{share_text(usual)} before", "warning")
+        before.append(rate)
+        if expected is not None and rate < self["share"] * expected:
+            return _cold(instance, rate, f"{share_text(expected)} expected with this many samples per prompt", "info")
+        return None
+
+
+def _cold(instance: str, rate: float, compared_with: str, severity: Severity) -> Signal:
+    return Signal(
+        {"engine": instance},
+        f"The prefix cache of engine {instance} hits only {share_text(rate)} of prompt tokens ({compared_with})",
+        "Prompts that another sample of their group has already computed are computed again.",
+        severity,
+        evidence=[fact("hit rate", rate, "", compared_with)],
+    )
+
+
+def _hit_rate(engine: Device, start_ns: int, end_ns: int) -> float | None:
+    told = engine.between("hit_rate", start_ns, end_ns)
+    if told:
+        return median(told) / (100 if median(told) > 1.0 else 1)
+    hits, queries = (engine.growth(name, start_ns, end_ns) for name in _PREFIX)
+    return hits / queries if hits is not None and queries else None
+
+
+def _expected_rate(model: RunModel, start_ns: int, end_ns: int) -> float | None:
+    """Return the hit rate to expect from the size of groups; None if sessions have no tasks."""
+    tasks = Counter(one.task_id for one in model.sessions_between(start_ns, end_ns) if one.task_id)
+    samples = median(tasks.values()) if tasks else 0
+    return (samples - 1) / samples if samples >= 2 else None
+
+
+class StaleEngineWeights(StepRule):
+    """The engine does not pick up new weights: syncs happen, but sessions keep the old model version."""
+
+    name = "stale_engine_weights"
+    threshold = "The newest model version of finished sessions has not advanced over {syncs} steps with a weight sync."
+    needs = "sessions with numeric model versions, and weight-sync states"
+    remedy = "Check that the engine applies the update: its sleep level, weight names, and the version it reports."
+    parameters = (
+        Parameter("syncs", 5, "Steps with a weight sync"),
+        Parameter("advanced", 3, "How often the version must have advanced before"),
+    )
+    confirmation = Confirmation(1, 1)
+    rank = 24
+    explains = frozenset({"stale_samples", "engine_mismatch", "mismatch_growth", "importance_weights"})
+
+    def _begin(self) -> None:
+        self._newest = -1
+        self._advanced = 0
+        self._syncs = 0
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return that sessions have no numeric versions."""
+        if self._newest < 0:
+            return "no numeric model versions: pass model_version to rl_insight.session"
+        return super().missing(model)
+
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        finished = model.sessions_between(step.start_ns, step.end_ns)
+        versions = [int(text) for one in finished if (text := one.model_version or "").isdecimal()]
+        if not versions:
+            return None
+        if max(versions) > self._newest:
+            self._advanced += 1
+            self._newest, self._syncs = max(versions), 0
+            return []
+        self._syncs += "sync" in step.kind
+        if self._advanced < self["advanced"] or self._syncs < self["syncs"]:
+            return []
+        return [
+            Signal(
+                {"phase": "sync"},
+                f"The engine still generates with version {self._newest} after {self._syncs} weight syncs",
+                "Sessions that finish now use the same weights as before those syncs.",
+                "critical",
+                key=("engine",),
+                anchor=f"version {self._newest}",
+                evidence=[fact("syncs since the version advanced", self._syncs), fact("version", self._newest)],
+            )
+        ]

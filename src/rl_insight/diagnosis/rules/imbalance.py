@@ -1,4 +1,4 @@
-"""Work that is spread unevenly: over ranks by the data, over replicas by the router."""
+"""Uneven work: across ranks because of the data, across replicas because of the router."""
 
 from __future__ import annotations
 
@@ -9,36 +9,31 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.role_steps import RoleStep
-from rl_insight.diagnosis.rule import (
-    PERSISTENT,
-    Observation,
-    Parameter,
-    Signal,
-    culprit_of,
-    fact,
-    where,
-)
-from rl_insight.diagnosis.rules.peers import RoleRule
+from rl_insight.diagnosis.rule import PERSISTENT, Input, Parameter, RoleRule
+from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, saving, where
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
 
 class DataImbalance(RoleRule):
-    """Work is spread unevenly over the ranks: another one is the slowest in each step."""
+    """Work is spread unevenly across ranks: a different rank is slowest in each step."""
 
     name = "data_imbalance"
     threshold = (
-        "The slowest rank takes {ratio} times the median in an update or log-probability state, the middle half of "
-        "the ranks differs by {spread} of it, and at least three ranks took turns in 5 steps; or the longest and "
-        "shortest share of tokens differ by a factor of {tokens_ratio}."
+        "The slowest rank takes {ratio} times the median in an update or log-probability state, the interquartile "
+        "range is {spread:.0%} of the median, and at least three different ranks were slowest within 5 steps; or the "
+        "rank with the most tokens has {tokens_ratio} times as many as the rank with the fewest."
     )
-    needs = "update states of at least three ranks, or global_seqlen metrics"
-    remedy = "Switch on sequence balancing, dynamic batch sizes or sequence packing."
+    remedy = "Turn on sequence balancing, dynamic batch sizes or sequence packing."
     parameters = (
-        Parameter("ratio", 1.33, "Slowest rank compared with the median"),
-        Parameter("spread", 0.15, "Interquartile range as a share of the median"),
-        Parameter("tokens_ratio", 1.25, "Most tokens of a rank compared with the fewest, after balancing"),
+        Parameter("ratio", 1.33, "Slowest rank relative to the median"),
+        Parameter("spread", 0.15, "Interquartile range relative to the median"),
+        Parameter("tokens_ratio", 1.25, "Most tokens of a rank relative to the fewest, after balancing"),
         Parameter("share", 0.05, "Excess as a share of the step"),
+    )
+    requires = Input(
+        lambda model: model.largest_role() > 2 or model.metrics.track("sequence_length_max"),
+        "update states of at least three ranks, or metrics such as global_seqlen/balanced_max",
     )
     rank = 60
     warm_up, by_lane = 0, True
@@ -47,22 +42,13 @@ class DataImbalance(RoleRule):
         self._slowest: dict[str, deque[int]] = {}
         self._point = 0
 
-    def _lacks(self, model: RunModel) -> str | None:
-        if model.largest_role() > 2 or model.metrics.track("sequence_length_max"):
-            return None
-        return "no role with at least three processes, and no metric global_seqlen/balanced_max"
-
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at the spread of each role in each step, and at the metrics about it."""
+        """Look at the spread of each role in each step, and at its metrics."""
         yield from super().evaluate(model)
         yield from self._tokens(model)
 
-    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
-        """Look at the spread of a role."""
-        del model
-        return list(self._spread(role_step, step_s))
-
-    def _spread(self, role_step: RoleStep, step_s: float) -> Iterator[Signal]:
+    def _look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:  # noqa: ARG002
+        found = []
         for name, seconds in role_step.seconds.items():
             if state_kind(name) not in {"update", "log_prob"} or len(seconds) < 3:
                 continue
@@ -76,19 +62,21 @@ class DataImbalance(RoleRule):
                 continue
             turns.append(max(seconds, key=seconds.__getitem__))
             if len(set(turns) - {-1}) >= 3:
-                yield Signal(
-                    {"role": role_step.role, "phase": name},
-                    f"{name} is spread unevenly over the {role_step.role} ranks: the slowest takes "
-                    f"{ratio_text(slow_s / usual_s)} as long as the median",
-                    "Another rank is the slowest in each step, so it is the data and not a machine.",
-                    "info",
-                    seconds_per_step=slow_s - usual_s,
-                    share_of_step=(slow_s - usual_s) / step_s,
-                    evidence=[
-                        fact("slowest rank", slow_s, "s", f"median {seconds_text(usual_s)}"),
-                        fact("spread", spread),
-                    ],
+                found.append(
+                    Signal(
+                        {"role": role_step.role, "phase": name},
+                        f"{name} is uneven across the {role_step.role} ranks: the slowest takes "
+                        f"{ratio_text(slow_s / usual_s)} as long as the median",
+                        "A different rank is slowest in each step, so it is the data and not a machine.",
+                        "info",
+                        impact=saving(slow_s - usual_s, step_s),
+                        evidence=[
+                            fact("slowest rank", slow_s, "s", f"median {seconds_text(usual_s)}"),
+                            fact("spread", spread),
+                        ],
+                    )
                 )
+        return found
 
     def _tokens(self, model: RunModel) -> Iterator[Observation]:
         most, fewest = model.metrics.track("sequence_length_max"), model.metrics.track("sequence_length_min")
@@ -102,9 +90,9 @@ class DataImbalance(RoleRule):
             ratio = point.value / max(low, 1.0)
             signals = []
             if ratio >= self["tokens_ratio"]:
-                text = f"Ranks get uneven shares of tokens: the largest is {ratio_text(ratio)} the smallest"
+                text = f"Tokens are uneven across ranks: the largest share is {ratio_text(ratio)} the smallest"
                 signals.append(
-                    Signal({"metric": most.name}, text, "The shares differ although they are balanced.", "info",
+                    Signal({"metric": most.name}, text, "The shares differ even after balancing.", "info",
                            metrics=[most.name, fewest.name],
                            evidence=[fact("largest", point.value, "tokens"), fact("smallest", low, "tokens")])
                 )  # fmt: skip
@@ -112,21 +100,17 @@ class DataImbalance(RoleRule):
 
 
 class ReplicaImbalance(RoleRule):
-    """Replicas are loaded unequally."""
+    """Replicas are loaded unevenly."""
 
     name = "replica_imbalance"
-    threshold = "A rollout process generates for less than {share} of the median of its peers, in 4 of 5 steps."
-    needs = "generation states of at least three rollout processes"
+    threshold = "A rollout process generates for less than {share:.0%} of the median of its peers, in 4 of 5 steps."
     remedy = "Route requests to the least loaded replica, and check the data-parallel balancer."
-    parameters = (Parameter("share", 0.5, "Busy time compared with the median of the peers"),)
+    parameters = (Parameter("share", 0.5, "Busy time relative to the median of the peers"),)
+    requires = Input(lambda model: model.largest_role() > 2, "generation states of at least three processes of a role")
     confirmation = PERSISTENT
     rank = 48
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if model.largest_role() > 2 else "no role with at least three processes"
-
-    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
-        """Compare how long the replicas were generating."""
+    def _look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         usual = {
             name: median(seconds.values())
             for name, seconds in role_step.seconds.items()
@@ -146,9 +130,9 @@ class ReplicaImbalance(RoleRule):
         process = model.processes[unit]
         return Signal(
             culprit_of(process, phase=name),
-            f"{where(process)} has little to do: it generates {seconds_text(busy_s)} per step, its peers "
+            f"{where(process)} is underused: it generates for {seconds_text(busy_s)} per step, its peers for "
             f"{seconds_text(usual_s)} ({share_text(busy_s / usual_s)})",
-            "The others do its share, so requests are not spread evenly.",
+            "The other replicas do its share: requests are not spread evenly.",
             key=(process.process_id,),
             lanes=model.lanes_of(unit),
             evidence=[fact("busy", busy_s, "s", f"median of the role {seconds_text(usual_s)}")],

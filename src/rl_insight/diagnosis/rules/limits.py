@@ -1,116 +1,114 @@
-"""Metrics with a limit: each rule is a limit that a value must not cross in 3 of 5 steps."""
+"""Metrics with a limit that they must not exceed in 3 of 5 steps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from rl_insight.diagnosis.rule import MetricLook, MetricRule, Parameter, Severity, Signal, fact
+from rl_insight.diagnosis.rule import MetricLook, MetricRule, Parameter
 from rl_insight.diagnosis.rules.rewards import changes, is_solved
+from rl_insight.diagnosis.signals import Signal, fact
 from rl_insight.diagnosis.words import number_text, share_text
 
 
 class _Limit(MetricRule):
-    """A value above a limit; with `critical`, far above it."""
+    """A value above a limit; critical above the parameter `critical`, if there is one."""
 
-    what: ClassVar[str]
+    title: ClassVar[str]
+    """With `name`, `value` and `limit` in braces; `raw` is the metric itself."""
     explanation: ClassVar[str]
     as_share: ClassVar[bool] = True
-    base_severity: ClassVar[Severity] = "warning"
+    limits: ClassVar[Mapping[str, str]] = {}
+    """Canonical name to the parameter with its limit; `limit` for all others."""
+    complements: ClassVar[frozenset[str]] = frozenset()
+    """Canonical names of shares that must not be too small: one minus the value is compared."""
 
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return what is compared, and its limit."""
-        return at.value, self["limit"]
+    def _compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return the value that is compared, and its limit."""
+        value = 1.0 - at.value if at.canonical in self.complements else at.value
+        return value, self[self.limits.get(at.canonical, "limit")]
 
-    def look(self, at: MetricLook) -> list[Signal] | None:
-        """Compare a point with its limit."""
-        value, limit = self.compared(at)
+    def _look(self, at: MetricLook) -> list[Signal] | None:
+        value, limit = self._compared(at)
         if value <= limit:
             return []
         text = share_text if self.as_share else number_text
-        critical = self._values.get("critical")
-        severity: Severity = "critical" if critical is not None and value > critical else self.base_severity
-        title = f"{self.what} is {text(value)}, above {text(limit)}"
-        return at.found(title, self.explanation, severity, fact(at.name, value, "", f"limit {text(limit)}"))
+        title = self.title.format(name=at.name, value=text(value), limit=text(limit), raw=number_text(at.value))
+        is_critical = value > self._values.get("critical", float("inf"))
+        return at.found(
+            title,
+            self.explanation,
+            "critical" if is_critical else "warning",
+            fact(at.name, value, "", f"limit {text(limit)}"),
+        )
 
 
 class Truncation(_Limit):
     """Responses are truncated."""
 
     name = "truncation"
-    threshold = "More than {limit} of the responses are truncated, 3 of 5; critical above {critical}."
-    needs = "a metric such as response_length/clip_ratio or completions/clipped_ratio"
-    remedy = "Raise the cap, shape the reward of overlong responses, or filter the prompts."
+    threshold = "More than {limit:.0%} of responses are truncated in 3 of 5 steps; critical above {critical:.0%}."
+    remedy = "Raise the length cap, shape the reward of overlong responses, or filter the prompts."
     parameters = (Parameter("limit", 0.1, "Share of responses"), Parameter("critical", 0.5, "Share that is critical"))
     metrics = ("truncated_share",)
-    what = "The share of truncated responses"
-    explanation = "Truncated responses get no reward for their answer, and their gradient is noise."
+    title = "{value} of responses are truncated (limit {limit})"
+    explanation = "Truncated responses earn no reward for their answer, and their gradient is noise."
 
 
 class StaleSamples(_Limit):
     """Samples are stale."""
 
     name = "stale_samples"
-    threshold = "The mean staleness is above {mean} versions, or the largest above {largest}, 3 of 5."
-    needs = "a metric such as staleness_mean or off_policy/mean"
-    remedy = "Make the queue smaller, sync weights faster, or give the trainer more capacity."
+    threshold = "Samples are more than {mean} versions old on average, or more than {largest} at most, in 3 of 5 steps."
+    remedy = "Shrink the queue, sync weights faster, or give the trainer more capacity."
     parameters = (
         Parameter("mean", 4, "Mean staleness, in versions"),
         Parameter("largest", 8, "Largest staleness, in versions"),
     )
     metrics = ("staleness_mean", "staleness_max")
+    limits: ClassVar[Mapping[str, str]] = {"staleness_mean": "mean", "staleness_max": "largest"}
     warm_up = 3
-    what = "The staleness of samples"
-    explanation = "Off-policy samples make the importance weights explode, and training unstable."
+    title = "Samples are stale: {name} is {value} versions (limit {limit})"
+    explanation = "Off-policy samples blow up the importance weights and destabilize training."
     as_share = False
-
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return the mean or the maximum, and its limit."""
-        return at.value, self["mean"] if at.canonical == "staleness_mean" else self["largest"]
 
 
 class ClippingSaturated(_Limit):
-    """Clipping saturates."""
+    """Clipping is saturated."""
 
     name = "clipping_saturated"
-    threshold = "More than {limit} of the tokens are clipped, 3 of 5."
-    needs = "a metric such as actor/pg_clipfrac or clip_ratio/region_mean"
+    threshold = "More than {limit:.0%} of tokens are clipped in 3 of 5 steps."
     remedy = "Use fewer inner epochs, a lower learning rate, or fresher samples."
     parameters = (Parameter("limit", 0.5, "Share of clipped tokens"),)
     metrics = ("clip_fraction",)
-    what = "The share of clipped tokens"
-    explanation = "Usual values are between 0.001 and 0.05."
+    title = "{value} of tokens are clipped (limit {limit})"
+    explanation = "Typical values are between 0.1% and 5%."
 
 
 class DeadGroups(_Limit):
-    """Most groups have one reward and teach nothing."""
+    """Most groups have identical rewards and teach nothing."""
 
     name = "dead_groups"
     threshold = (
-        "At least {limit} of the groups have one reward for all samples, 3 of 5; critical from {critical}. Where the "
-        "mean reward is at least {easy} of the best, the tasks are too easy: one severity less, and information once "
-        "they are solved."
+        "At least {limit:.0%} of groups have the same reward for all samples in 3 of 5 steps; critical from "
+        "{critical:.0%}. If the mean reward is at least {easy:.0%} of the best, the tasks are too easy: one severity "
+        "lower, and info once they are solved."
     )
-    needs = "a metric such as frac_reward_zero_std"
-    remedy = "Sample dynamically, filter by difficulty, raise the temperature, or use larger groups."
+    remedy = "Use dynamic sampling, filter by difficulty, raise the temperature, or use larger groups."
     parameters = (
         Parameter("limit", 0.5, "Share of groups"),
         Parameter("critical", 0.9, "Share that is critical"),
-        Parameter("easy", 0.6, "Mean reward, as a share of the best, from which the tasks are too easy"),
+        Parameter("easy", 0.6, "Mean reward relative to the best above which tasks are too easy"),
     )
     metrics = ("dead_group_share", "mixed_group_share")
-    what = "The share of groups with one reward"
-    explanation = "With equal rewards the advantage is 0, and so is the gradient."
+    complements = frozenset({"mixed_group_share"})
+    title = "{value} of groups have identical rewards (limit {limit})"
+    explanation = "With identical rewards the advantage is zero, and so is the gradient."
     rank = 57
 
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return the share of dead groups, and its limit."""
-        return at.value if at.canonical == "dead_group_share" else 1.0 - at.value, self["limit"]
-
-    def look(self, at: MetricLook) -> list[Signal] | None:
-        """Add whether the tasks are too easy or too hard."""
-        found = super().look(at)
-        reward = at.model.metrics.track("reward")
-        level = None if reward is None else reward.at(at.step)
+    def _look(self, at: MetricLook) -> list[Signal] | None:
+        found = super()._look(at)
+        level = at.model.metrics.at("reward", at.step)
         for signal in found or []:
             if level is None:
                 continue
@@ -128,19 +126,23 @@ class EngineMismatch(_Limit):
 
     name = "engine_mismatch"
     threshold = (
-        "Mean difference of probabilities above {probability}, of log-probabilities above {logprob}, or KL above {kl}; "
-        "3 of 5."
+        "The mean difference of probabilities is above {probability}, that of log-probabilities above {logprob}, or "
+        "the KL above {kl}; in 3 of 5 steps."
     )
-    needs = "a metric such as training/rollout_probs_diff_mean or sampling/sampling_logp_difference/mean"
-    remedy = "Switch off cascade attention, use FP16 on both sides, importance sampling, or batch-invariant kernels."
+    remedy = "Turn off cascade attention, use FP16 on both sides, importance sampling, or batch-invariant kernels."
     parameters = (
         Parameter("probability", 0.01, "Mean difference of probabilities"),
         Parameter("logprob", 0.08, "Mean absolute difference of log-probabilities"),
         Parameter("kl", 0.1, "KL between the two"),
     )
     metrics = ("probability_difference", "logprob_difference", "mismatch_kl")
+    limits: ClassVar[Mapping[str, str]] = {
+        "probability_difference": "probability",
+        "logprob_difference": "logprob",
+        "mismatch_kl": "kl",
+    }
     warm_up = 3
-    what = "The difference between trainer and engine"
+    title = "Trainer and engine disagree: {name} is {value} (limit {limit})"
     explanation = "Healthy runs stay below 0.005 for probabilities and 0.02 for log-probabilities."
     as_share = False
     rank = 52
@@ -148,41 +150,33 @@ class EngineMismatch(_Limit):
         "importance_weights", "entropy_explosion", "gradient_spike", "clipping_saturated", "mismatch_growth",
     })  # fmt: skip
 
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return the difference, and the limit for a way to measure it."""
-        names = {"probability_difference": "probability", "logprob_difference": "logprob", "mismatch_kl": "kl"}
-        return at.value, self[names[at.canonical]]
-
 
 class ImportanceWeights(_Limit):
     """Importance weights are off."""
 
     name = "importance_weights"
-    threshold = "The mean weight is below {low} or above {high}, or the effective sample size below {size}; 3 of 5."
-    needs = "a metric such as rollout_corr/rollout_is_mean"
-    remedy = "Use fewer minibatches, less staleness, or reject samples."
+    threshold = (
+        "The mean weight is below {low} or above {high}, or the effective sample size is below {size}; in 3 of 5 steps."
+    )
+    remedy = "Use fewer minibatches, less staleness, or rejection sampling."
     parameters = (
         Parameter("low", 0.5, "Smallest mean weight"),
         Parameter("high", 2.0, "Largest mean weight"),
         Parameter("size", 0.3, "Smallest effective sample size"),
     )
     metrics = ("importance_weight", "effective_sample_size")
-    what = "The deviation of importance weights"
-    explanation = "A weight of 1 means that samples come from the policy that is trained."
-    as_share = False
+    title = "Importance weights are off: {name} is {raw}"
+    explanation = "A weight of 1 means that samples come from the policy being trained."
 
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return 1 for a value outside of its range, and half: it is inside or outside."""
+    def _compared(self, at: MetricLook) -> tuple[float, float]:
         lowest, highest = self["low"], self["high"]
         if at.canonical == "effective_sample_size":
             lowest, highest = self["size"], float("inf")
         return 0.0 if lowest <= at.value <= highest else 1.0, 0.5
 
-    def look(self, at: MetricLook) -> list[Signal] | None:
-        """Say the value itself."""
-        found = super().look(at)
+    def _look(self, at: MetricLook) -> list[Signal] | None:
+        found = super()._look(at)
         for signal in found or []:
-            signal.title = f"{at.name} is {number_text(at.value)}"
             signal.evidence = [fact(at.name, at.value, "", f"{self['low']:g} to {self['high']:g}")]
         return found
 
@@ -191,58 +185,51 @@ class AbortedResponses(_Limit):
     """Responses are aborted."""
 
     name = "aborted_responses"
-    threshold = "More than {limit} of the responses are aborted, 3 of 5."
-    needs = "a metric such as response/aborted_ratio"
-    remedy = "Look at the engine's log for the reason; allow aborts only around weight syncs."
+    threshold = "More than {limit:.0%} of responses are aborted in 3 of 5 steps."
+    remedy = "Check the engine's log for the reason; allow aborts only around weight syncs."
     parameters = (Parameter("limit", 0.05, "Share of responses"),)
     metrics = ("aborted_share",)
-    what = "The share of aborted responses"
-    explanation = "Aborted responses cost time and give no sample."
+    title = "{value} of responses are aborted (limit {limit})"
+    explanation = "Aborted responses cost time and yield no sample."
 
 
 class Repetition(_Limit):
-    """Responses repeat themselves or are garbage."""
+    """Responses are repetitive or garbage."""
 
     name = "repetition"
-    threshold = "More than {limit} of the responses repeat themselves, 3 of 5."
-    needs = "a metric such as rollout/repetition_frac"
+    threshold = "More than {limit:.0%} of responses are repetitive in 3 of 5 steps."
     remedy = "Roll back, stop repetition in the engine, and check the engine's precision."
     parameters = (Parameter("limit", 0.1, "Share of responses"),)
     metrics = ("repetition_share",)
-    what = "The share of repetitive responses"
-    explanation = "Repetition up to the cap is the usual end of a collapsed policy."
+    title = "{value} of responses are repetitive (limit {limit})"
+    explanation = "Repeating up to the length cap is how a collapsed policy usually ends."
 
 
 class SmallEffectiveBatch(_Limit):
-    """The effective batch shrinks."""
+    """The effective batch is shrinking."""
 
     name = "small_effective_batch"
-    threshold = "More than {limit} of the planned samples are not used, 3 of 5; critical above {critical}."
-    needs = "a metric such as effective_batch_ratio"
+    threshold = "More than {limit:.0%} of the planned samples go unused in 3 of 5 steps; critical above {critical:.0%}."
     remedy = "Find out which filter, mask or error removes most of the samples."
     parameters = (
-        Parameter("limit", 0.5, "Share that is not used"),
-        Parameter("critical", 0.98, "Share that is critical"),
+        Parameter("limit", 0.5, "Unused share"),
+        Parameter("critical", 0.98, "Unused share that is critical"),
     )
     metrics = ("valid_share",)
-    what = "The unused share of the batch"
-    explanation = "The gradient is made of what is left."
-
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return what is not used, and its limit."""
-        return 1.0 - at.value, self["limit"]
+    complements = frozenset(metrics)
+    title = "{value} of the batch goes unused (limit {limit})"
+    explanation = "The gradient is computed from what is left."
 
 
 class ToolFailures(_Limit):
     """Tool calls fail, by the framework's own metric."""
 
     name = "tool_failures"
-    threshold = "More than {limit} of the tool calls fail, 3 of 5."
-    needs = "a metric such as tools/failure_frequency"
-    remedy = "Retry only infrastructure errors, and repair the environment."
+    threshold = "More than {limit:.0%} of tool calls fail in 3 of 5 steps."
+    remedy = "Retry only infrastructure errors, and fix the environment."
     parameters = (Parameter("limit", 0.05, "Share of calls"),)
     metrics = ("tool_failure_share",)
-    what = "The share of failed tool calls"
+    title = "{value} of tool calls fail (limit {limit})"
     explanation = "Healthy runs stay below 5%."
 
 
@@ -250,45 +237,42 @@ class UselessCritic(_Limit):
     """The critic is useless."""
 
     name = "useless_critic"
-    threshold = "The explained variance is at most {limit} after 50 steps, 3 of 5."
-    needs = "a metric such as critic/vf_explained_var"
-    remedy = "Warm the critic up, and check its learning rate."
+    threshold = "The explained variance is at most {limit} in 3 of 5 steps, after the first 50."
+    remedy = "Warm up the critic, and check its learning rate."
     parameters = (Parameter("limit", 0.0, "Explained variance"),)
     metrics = ("explained_variance",)
     warm_up = 50
-    what = "The variance that the critic does not explain"
-    explanation = "Its values are no better than the mean reward."
+    title = "The critic is useless: {name} is {raw}"
+    explanation = "Its values predict returns no better than their mean does."
 
-    def compared(self, at: MetricLook) -> tuple[float, float]:
-        """Return what is not explained, and its limit."""
+    def _compared(self, at: MetricLook) -> tuple[float, float]:
         return 1.0 - at.value, 1.0 - self["limit"]
 
 
 class NoUpdate(MetricRule):
-    """The policy is not updated."""
+    """The policy is not being updated."""
 
     name = "no_update"
-    threshold = "The gradient norm or the learning rate is exactly 0, 3 of 5."
-    needs = "a gradient norm or learning rate metric"
+    threshold = "The gradient norm or the learning rate is exactly 0 in 3 of 5 steps."
     remedy = "Check the schedule, dead groups, and whether the trained layers are attached."
     metrics = ("gradient_norm", "learning_rate")
     rank = 58
 
-    def look(self, at: MetricLook) -> list[Signal] | None:
-        """Look for exact zeros; a schedule that ends at 0 is healthy."""
+    def _look(self, at: MetricLook) -> list[Signal] | None:
         before = at.track.before(at.number, 20)
-        fades = (
+        is_decay = (  # a schedule that ends at 0 is healthy
             at.canonical == "learning_rate"
             and len(before) > 3
             and before == sorted(before, reverse=True)
             and before[0] > 0
         )
-        if at.value != 0.0 or fades:
+        if at.value != 0.0 or is_decay:
             return []
-        beside = changes(at.model, at.step)
+        also = changes(at.model, at.step)
         solved = is_solved(at.model, at.step)
-        why = "The tasks are solved: all samples of a group get the same reward." if solved else ""
-        why = f"The weights do not change. {why}".strip() + (f" Also: {beside[0]}." if beside else "")
+        why = "The weights do not change."
+        why += " The tasks are solved: all samples of a group get the same reward." if solved else ""
+        why += f" Also: {also[0]}." if also else ""
         return at.found(f"{at.name} is exactly 0", why, "info" if solved else "warning", fact(at.name, 0.0))
 
 

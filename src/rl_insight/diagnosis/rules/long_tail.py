@@ -7,7 +7,8 @@ from math import log
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import Interval, overlap_s, quantile
 from rl_insight.diagnosis.rows import SessionRow
-from rl_insight.diagnosis.rule import NO_SESSIONS, Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import SESSIONS, Parameter, StepRule
+from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
@@ -16,7 +17,7 @@ _WASTED = frozenset({"dropped", "cancelled"})
 
 
 def _waits(model: RunModel, step: Step) -> list[Interval]:
-    """Return when the leading role waited in a step, or was generating itself."""
+    """Return when the leading role waited in a step."""
     for process in model.workers():
         if process.role == model.lead and process.number in model.activity:
             return model.activity.waiting(process.number, step.start_ns, step.end_ns)
@@ -28,25 +29,21 @@ class LongTail(StepRule):
 
     name = "long_tail"
     threshold = (
-        "The longest session takes {ratio} times the median and stands {gap} times as far above the p95 as the p95 "
-        "above the median (by logarithms); the leading role waits for {share} of the step while fewer than 10% of the "
-        "sessions run; 3 of 5."
+        "The longest session takes {ratio} times the median and is {gap} times as far above the p95 as the p95 is "
+        "above the median (on a log scale); the leading role waits for {share:.0%} of the step while fewer than 10% of "
+        "the sessions are running; in 3 of 5 steps."
     )
-    needs = "sessions, and waits of the leading role"
-    remedy = "Use partial rollouts, over-sample and abort, cap the length, or balance by length."
+    remedy = "Use partial rollouts, oversample and abort, cap the length, or balance by length."
     parameters = (
-        Parameter("ratio", 4, "Longest session compared with the median"),
-        Parameter("gap", 1.5, "Distance of the longest from the p95 in units of p95 to median, by logarithms"),
+        Parameter("ratio", 4, "Longest session relative to the median"),
+        Parameter("gap", 1.5, "Distance from p95 to the longest relative to that from median to p95, on a log scale"),
         Parameter("share", 0.2, "Share of the step that the leading role waits for the tail"),
     )
+    requires = SESSIONS
     rank = 65
     explains = frozenset({"rollout_bound", "step_regression"})
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if model.sessions_seen else NO_SESSIONS
-
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Look at the sessions that ended in a step."""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         sessions = [one for one in model.sessions_between(step.start_ns, step.end_ns) if one.seconds > 0]
         if len(sessions) < _LEAST:
             return None
@@ -57,13 +54,12 @@ class LongTail(StepRule):
             return []
         tail_start = sorted(session.end_ns for session in sessions)[int(0.9 * len(sessions))]
         tail_s = overlap_s(_waits(model, step), [(tail_start, step.end_ns)])
-        share = tail_s / step.seconds
-        if share < self["share"]:
+        if tail_s / step.seconds < self["share"]:
             return []
-        return [self._signal(sessions, middle, longest, tail_s, share)]
+        return [self._signal(sessions, middle, tail_s, step.seconds)]
 
     @staticmethod
-    def _signal(sessions: list[SessionRow], middle: float, longest: float, tail_s: float, share: float) -> Signal:
+    def _signal(sessions: list[SessionRow], middle: float, tail_s: float, step_s: float) -> Signal:
         slowest = sorted(sessions, key=lambda session: -session.seconds)[:8]
         first = slowest[0]
         phases = {
@@ -76,20 +72,19 @@ class LongTail(StepRule):
             rates = [one.seconds / one.tokens for one in sessions if one.tokens]
             if rates and first.seconds / first.tokens < 1.5 * quantile(rates, 0.5):
                 cause = "length"
-        severity: Severity = "info" if cause == "length" else "warning"
         culprit = {"session_id": first.session_id, "task_id": first.task_id, "process_id": first.process_id}
         return Signal(
             {name: value for name, value in culprit.items() if value is not None},
-            f"The slowest sessions take {ratio_text(longest / middle)} the median and hold up "
-            f"{share_text(share)} of the step, because of {cause}",
-            f"Session {first.session_id} took {seconds_text(first.seconds)}, the median {seconds_text(middle)}.",
-            severity,
+            f"The slowest sessions take {ratio_text(first.seconds / middle)} the median and hold up "
+            f"{share_text(tail_s / step_s)} of the step, because of {cause}",
+            f"Session {first.session_id} took {seconds_text(first.seconds)}, the median session "
+            f"{seconds_text(middle)}.",
+            "info" if cause == "length" else "warning",
             key=("tail",),
-            seconds_per_step=tail_s,
-            share_of_step=share,
+            impact=saving(tail_s, step_s),
             sessions=[session.session_id for session in slowest],
             evidence=[
-                fact("longest session", longest, "s", f"median {seconds_text(middle)}"),
+                fact("longest session", first.seconds, "s", f"median {seconds_text(middle)}"),
                 fact("tail", tail_s, "s"),
             ],
         )
@@ -99,17 +94,15 @@ class WastedSamples(StepRule):
     """Finished work is thrown away."""
 
     name = "wasted_samples"
-    threshold = "At least {share} of the sessions that ended in the last 5 steps were dropped or cancelled, 3 of 5."
-    needs = "sessions with their outcome"
-    remedy = "Pace sampling instead of discarding, and hold samples back instead of cancelling them."
-    parameters = (Parameter("share", 0.1, "Share of dropped and cancelled sessions"),)
+    threshold = (
+        "At least {share:.0%} of the sessions that ended in the last 5 steps were dropped or canceled; in 3 of 5 steps."
+    )
+    remedy = "Pace sampling instead of discarding samples, and hold samples back instead of canceling them."
+    parameters = (Parameter("share", 0.1, "Share of dropped and canceled sessions"),)
+    requires = SESSIONS
     rank = 66
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if model.sessions_seen else NO_SESSIONS
-
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Count what was thrown away."""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         closed = model.steps.closed[-5:]
         sessions = model.sessions_between(closed[0].start_ns, step.end_ns)
         if len(sessions) < _LEAST:
@@ -121,12 +114,12 @@ class WastedSamples(StepRule):
             return []
         biased = ""
         if kept and wasted and quantile([one.seconds for one in wasted], 0.5) >= 2 * quantile(kept, 0.5):
-            biased = " They take twice as long as accepted ones, so training is biased against long tasks."
+            biased = " They take at least twice as long as accepted sessions, so training is biased against long tasks."
         return [
             Signal(
                 {"phase": "session"},
-                f"{share_text(share)} of the sessions are thrown away",
-                f"{len(wasted)} of {len(sessions)} sessions were dropped or cancelled.{biased}",
+                f"{share_text(share)} of sessions are thrown away",
+                f"{len(wasted)} of {len(sessions)} sessions were dropped or canceled.{biased}",
                 "warning",
                 sessions=[session.session_id for session in wasted[-8:]],
                 evidence=[fact("wasted", share, "", f"limit {share_text(self['share'])}")],

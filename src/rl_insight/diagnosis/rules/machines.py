@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import deque
 from itertools import pairwise
-from typing import ClassVar
+from operator import itemgetter
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.names import is_rollout
 from rl_insight.diagnosis.robust import median, theil_sen
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, culprit_of, fact
+from rl_insight.diagnosis.rule import GPUS, HOSTS, DeviceRule, Input, Parameter, StepRule
+from rl_insight.diagnosis.signals import Signal, culprit_of, fact
+from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import number_text, seconds_text, share_text
 
-NO_GPUS = "no GPU metrics: install rl-insight[nvml], or let Ray's dashboard report them"
-_EVERY_NS = 30 * SECOND
-_NO_HOSTS = "no host metrics: switch hardware monitoring on"
+_WINDOW = Parameter("window_s", 60, "Window, in seconds")
 
 
-class _Machine(MomentRule):
-    """Looks at the readings of the last window."""
+class _Machine(DeviceRule):
+    """Judges machines twice a minute, as they change slowly."""
 
-    lacking: ClassVar[str] = _NO_HOSTS
-
-    def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at the machines twice a minute: they change slowly."""
-        if model.as_of_ns % _EVERY_NS == 0:
-            yield from super().evaluate(model)
-
-    def _lacks(self, model: RunModel) -> str | None:
-        has = model.hardware.gpus if self.lacking == NO_GPUS else model.hardware.hosts
-        return None if has else self.lacking
-
-    def since(self, model: RunModel) -> int:
-        """Return the start of the window."""
-        return model.as_of_ns - int(self["window_s"] * SECOND)
+    every_ns = 30 * SECOND
+    rank = 9
 
 
 class ThrottledGpu(_Machine):
@@ -42,26 +32,24 @@ class ThrottledGpu(_Machine):
 
     name = "throttled_gpu"
     threshold = (
-        "For {window_s} s at {busy} utilization its clock is at most {clock} of the median of its peers, and it is "
-        "hotter than {hot} °C or at {power} of its power limit."
+        "Over {window_s} s at {busy:.0%} utilization or more, its clock is at most {clock:.0%} of the median of its "
+        "peers, and it is at {hot} °C or {power:.0%} of its power limit."
     )
-    needs = "GPU clock, temperature and power"
     remedy = "Check cooling and the power cap, and drain the machine."
     parameters = (
-        Parameter("window_s", 60, "Window, in seconds"),
-        Parameter("clock", 0.9, "Clock compared with the median"),
-        Parameter("busy", 0.8, "Least utilization"),
+        _WINDOW,
+        Parameter("clock", 0.9, "Clock relative to the median of the peers"),
+        Parameter("busy", 0.8, "Lowest utilization"),
         Parameter("hot", 85, "Temperature, in °C"),
         Parameter("power", 0.98, "Share of the power limit"),
     )
+    requires = GPUS
     rank = 8
     is_local = True
     explains = frozenset({"straggler", "step_regression", "rollout_bound"})
-    lacking = NO_GPUS
 
-    def look(self, model: RunModel) -> list[Signal]:
-        """Compare each busy GPU with the others."""
-        since = self.since(model)
+    def _look(self, model: RunModel) -> list[Signal]:
+        since = self._since(model)
         clocks: dict[tuple[str, str], float] = {}
         for key, gpu in model.hardware.gpus.items():
             busy = gpu.between("utilization_ratio", since, model.as_of_ns)
@@ -89,8 +77,7 @@ class ThrottledGpu(_Machine):
             {"host": gpu.host, "gpu": gpu.gpu},
             f"GPU {gpu.gpu} on {gpu.host} is throttled to {share_text(clock / usual)} of its peers' clock at "
             f"{hot:.0f} °C",
-            "It is as busy as its peers and slower.",
-            "warning",
+            "It is as busy as its peers, but runs at a lower clock.",
             anchor="throttled",
             evidence=[
                 fact("clock", clock / 1e6, "MHz", f"median {usual / 1e6:.0f} MHz"),
@@ -103,116 +90,112 @@ class OverloadedHost(_Machine):
     """A host is overloaded."""
 
     name = "overloaded_host"
-    threshold = "At least {busy} of all cores are busy in every reading for {window_s} s while its GPUs idle."
-    needs = "CPU utilization of hosts"
+    threshold = "At least {busy:.0%} of all cores are busy in every reading over {window_s} s while its GPUs are idle."
     remedy = "Run fewer workers on the host, pin them, or move the environment elsewhere."
-    parameters = (Parameter("busy", 0.95, "Share of busy cores"), Parameter("window_s", 60, "Window, in seconds"))
-    rank = 9
+    parameters = (Parameter("busy", 0.95, "Share of busy cores"), _WINDOW)
+    requires = HOSTS
     is_local = True
     explains = frozenset({"straggler", "step_regression"})
+    devices = "hosts"
 
-    def look(self, model: RunModel) -> Iterator[Signal]:
-        """Return the hosts whose cores are busy all the time."""
-        since = self.since(model)
-        for host, device in model.hardware.hosts.items():
-            busy = device.between("cpu_utilization_ratio", since, model.as_of_ns)
-            history = device.history("cpu_utilization_ratio")
-            if len(busy) < 4 or history[0][0] > since or min(busy) < self["busy"]:
-                continue
-            gpus = [
-                value
-                for gpu in model.hardware.gpus.values()
-                if gpu.host == host
-                for value in gpu.between("utilization_ratio", since, model.as_of_ns)
-            ]
-            if not gpus or median(gpus) > 0.5:
-                continue
-            yield Signal(
-                {"host": host},
-                f"{host} is overloaded: {share_text(median(busy))} of its cores are busy while its GPUs idle",
-                "The GPUs wait for the CPU.",
-                "warning",
-                anchor="overloaded",
-                evidence=[fact("busy cores", median(busy)), fact("GPU utilization", median(gpus))],
-            )
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        busy = device.between("cpu_utilization_ratio", since, model.as_of_ns)
+        history = device.history("cpu_utilization_ratio")
+        if len(busy) < 4 or history[0][0] > since or min(busy) < self["busy"]:
+            return None
+        gpus = [
+            value
+            for gpu in model.hardware.gpus.values()
+            if gpu.host == device.host
+            for value in gpu.between("utilization_ratio", since, model.as_of_ns)
+        ]
+        if not gpus or median(gpus) > 0.5:
+            return None
+        return Signal(
+            {"host": device.host},
+            f"{device.host} is overloaded: {share_text(median(busy))} of its cores are busy while its GPUs are idle",
+            "The GPUs are waiting for the CPU.",
+            anchor="overloaded",
+            evidence=[fact("busy cores", median(busy)), fact("GPU utilization", median(gpus))],
+        )
 
 
 class DiskFull(_Machine):
-    """A disk fills up."""
+    """A disk is filling up."""
 
     name = "disk_full"
-    threshold = "At least {limit} of the disk in use; critical from {critical}."
-    needs = "disk usage of hosts"
+    threshold = "At least {limit:.0%} of the disk is in use; critical from {critical:.0%}."
     remedy = "Remove old checkpoints, and move the spill directory."
     parameters = (
         Parameter("limit", 0.95, "Share in use"),
-        Parameter("critical", 0.98, "Share that is critical"),
-        Parameter("window_s", 60, "Window, in seconds"),
+        Parameter("critical", 0.98, "Share in use that is critical"),
+        _WINDOW,
     )
-    rank = 9
+    requires = HOSTS
+    devices = "hosts"
 
-    def look(self, model: RunModel) -> Iterator[Signal]:
-        """Return the disks that are nearly full."""
-        for host, device in model.hardware.hosts.items():
-            used, total = device.latest("disk_used_bytes"), device.latest("disk_total_bytes")
-            if used is None or not total or used / total < self["limit"]:
-                continue
-            severity: Severity = "critical" if used / total >= self["critical"] else "warning"
-            title = f"The disk of {host} is {share_text(used / total)} full"
-            evidence = [fact("used", used / 1e9, "GB", f"{total / 1e9:.0f} GB")]
-            why = "Checkpoints and spilled objects will fail."
-            yield Signal({"host": host}, title, why, severity, anchor="full", evidence=evidence)
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:  # noqa: ARG002
+        used, total = device.latest("disk_used_bytes"), device.latest("disk_total_bytes")
+        if used is None or not total or used / total < self["limit"]:
+            return None
+        return Signal(
+            {"host": device.host},
+            f"The disk of {device.host} is {share_text(used / total)} full",
+            "Checkpoints and object spilling will fail.",
+            "critical" if used / total >= self["critical"] else "warning",
+            anchor="full",
+            evidence=[fact("used", used / 1e9, "GB", f"{total / 1e9:.0f} GB")],
+        )
 
 
 class MemoryLeak(_Machine):
-    """Host memory leaks."""
+    """Host memory is leaking."""
 
     name = "memory_leak"
     threshold = (
-        "More than {now} of the memory in use; or a steady rise over {window_s} s that reaches 95% within {hours} h. "
-        "Names the process that has grown by {process_share} of what the host has."
+        "More than {now:.0%} of the memory is in use; or it has grown steadily over {window_s} s and will reach 95% "
+        "within {hours} h. Names the process that accounts for {process_share:.0%} of the host's growth."
     )
-    needs = "memory of hosts; names a process where the memory of processes is recorded too"
+    needs = "memory of hosts; names a process if the memory of processes is recorded too"
     remedy = "Find the process whose resident memory grows; restart it between steps until it is fixed."
     parameters = (
         Parameter("now", 0.93, "Share in use"),
-        Parameter("window_s", 1200, "Window of the rise, in seconds"),
+        Parameter("window_s", 1200, "Window of the growth, in seconds"),
         Parameter("hours", 6, "Hours until the limit"),
-        Parameter("process_share", 0.5, "Share of the growth from which a process is named"),
+        Parameter("process_share", 0.5, "Share of the growth that a named process accounts for"),
     )
-    rank = 9
+    requires = HOSTS
+    devices = "hosts"
 
-    def look(self, model: RunModel) -> Iterator[Signal]:
-        """Return the hosts whose memory runs out."""
-        for host, device in model.hardware.hosts.items():
-            total = device.latest("cgroup_memory_limit_bytes") or device.latest("memory_total_bytes")
-            name = "cgroup_memory_used_bytes" if device.latest("cgroup_memory_limit_bytes") else "memory_used_bytes"
-            history = [point for point in device.history(name) if point[0] >= self.since(model)]
-            if not total or len(history) < 2:
-                continue
-            used = history[-1][1]
-            remaining_s = self._remaining_s(history, total)
-            if used / total < self["now"] and (remaining_s is None or remaining_s > self["hours"] * 3600):
-                continue
-            grows = "" if remaining_s is None else f" and reaches its limit in {seconds_text(max(0.0, remaining_s))}"
-            signal = Signal(
-                {"host": host},
-                f"The memory of {host} is {share_text(used / total)} full{grows}",
-                "Ray kills workers at 95%.",
-                "warning",
-                key=(f"host={host}",),
-                anchor="memory",
-                evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
-            )
-            self._add_process(model, host, history[-1][1] - history[0][1], signal)
-            yield signal
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        host = device.host
+        total = device.latest("cgroup_memory_limit_bytes") or device.latest("memory_total_bytes")
+        name = "cgroup_memory_used_bytes" if device.latest("cgroup_memory_limit_bytes") else "memory_used_bytes"
+        history = [point for point in device.history(name) if point[0] >= since]
+        if not total or len(history) < 2:
+            return None
+        used = history[-1][1]
+        remaining_s = self._remaining_s(history, total)
+        if used / total < self["now"] and (remaining_s is None or remaining_s > self["hours"] * 3600):
+            return None
+        grows = "" if remaining_s is None else f" and will hit its limit in {seconds_text(max(0.0, remaining_s))}"
+        signal = Signal(
+            {"host": host},
+            f"The memory of {host} is {share_text(used / total)} full{grows}",
+            "Ray kills workers at 95%.",
+            key=(f"host={host}",),
+            anchor="memory",
+            evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
+        )
+        self._add_process(model, since, used - history[0][1], signal)
+        return signal
 
-    def _add_process(self, model: RunModel, host: str, grown: float, signal: Signal) -> None:
-        """Name the process that grew most, where its growth is at least half of the host's."""
+    def _add_process(self, model: RunModel, since: int, grown: float, signal: Signal) -> None:
+        """Name the process that grew most, if it accounts for enough of the host's growth."""
         by_process = {}
         for number, device in model.hardware.processes.items():
-            readings = device.between("resident_memory_bytes", self.since(model), model.as_of_ns)
-            if model.processes[number].host == host and len(readings) > 1:
+            readings = device.between("resident_memory_bytes", since, model.as_of_ns)
+            if model.processes[number].host == signal.culprit["host"] and len(readings) > 1:
                 by_process[number] = readings[-1] - readings[0]
         worst = max(by_process, key=by_process.__getitem__, default=None)
         if worst is None or by_process[worst] <= 0 or by_process[worst] < self["process_share"] * grown:
@@ -222,11 +205,11 @@ class MemoryLeak(_Machine):
         signal.title += f"; {process.title} grew by {by_process[worst] / 2**30:.1f} GiB"
         signal.lanes = model.lanes_of(worst)
         signal.evidence.append(
-            fact(f"growth of {process.title}", by_process[worst] / 2**30, "GiB", f"{grown / 2**30:.1f} GiB of the host")
+            fact(f"growth of {process.title}", by_process[worst] / 2**30, "GiB", f"host {grown / 2**30:.1f} GiB")
         )
 
     def _remaining_s(self, history: list[tuple[int, float]], total: float) -> float | None:
-        """Return when the memory is 95% full by its slope; None where it does not rise steadily."""
+        """Return the time until memory is 95% full, by its slope; None if it does not grow steadily."""
         span_s = (history[-1][0] - history[0][0]) / SECOND
         if span_s < 0.8 * self["window_s"] or len(history) < 20:
             return None
@@ -244,66 +227,135 @@ class GpuMemoryCreep(_Machine):
 
     name = "gpu_memory_creep"
     threshold = (
-        "At least {limit} of the memory in use in every reading for {window_s} s, more than {rise} above what it was."
+        "At least {limit:.0%} of the memory is in use in every reading over {window_s} s, up by more than {rise:.0%} "
+        "of the memory since the first readings."
     )
-    needs = "GPU memory"
     remedy = (
-        "Empty the cache between phases, lower the engine's share, and switch expandable segments off with sleep mode."
+        "Empty the cache between phases, lower the engine's share, and turn off expandable segments with sleep mode."
     )
     parameters = (
         Parameter("limit", 0.97, "Share in use"),
-        Parameter("rise", 0.1, "Rise since the first readings, as a share of the memory"),
-        Parameter("window_s", 60, "Window, in seconds"),
+        Parameter("rise", 0.1, "Growth since the first readings, as a share of the memory"),
+        _WINDOW,
     )
-    rank = 9
-    lacking = NO_GPUS
+    requires = GPUS
+    devices = "gpus"
 
-    def look(self, model: RunModel) -> Iterator[Signal]:
-        """Return the GPUs whose memory is nearly full and was not before."""
-        since = self.since(model)
-        for gpu in model.hardware.gpus.values():
-            total = gpu.latest("memory_total_bytes")
-            used = gpu.between("memory_used_bytes", since, model.as_of_ns)
-            history = gpu.history("memory_used_bytes")
-            if not total or len(used) < 4 or len(history) < 20 or min(used) < self["limit"] * total:
-                continue
-            before = median([value for _, value in history[:10]])
-            if median(used) - before < self["rise"] * total:
-                continue
-            yield Signal(
-                {"host": gpu.host, "gpu": gpu.gpu},
-                f"The memory of GPU {gpu.gpu} on {gpu.host} is {share_text(median(used) / total)} full",
-                f"It was {share_text(before / total)} at first.",
-                "warning",
-                anchor="memory",
-                evidence=[fact("used", median(used) / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
-            )
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
+        total = device.latest("memory_total_bytes")
+        used = device.between("memory_used_bytes", since, model.as_of_ns)
+        history = device.history("memory_used_bytes")
+        if not total or len(used) < 4 or len(history) < 20 or min(used) < self["limit"] * total:
+            return None
+        before = median([value for _, value in history[:10]])
+        if median(used) - before < self["rise"] * total:
+            return None
+        return Signal(
+            {"host": device.host, "gpu": device.gpu},
+            f"The memory of GPU {device.gpu} on {device.host} is {share_text(median(used) / total)} full",
+            f"It was {share_text(before / total)} full at first.",
+            anchor="memory",
+            evidence=[fact("used", median(used) / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
+        )
 
 
 class GpuFault(_Machine):
     """A GPU reports a fault."""
 
     name = "gpu_fault"
-    threshold = "An error code that is not 0."
-    needs = "DCGM or NPU metrics as a scrape target"
-    remedy = "Drain the machine and look the code up."
-    parameters = (Parameter("window_s", 60, "Window, in seconds"),)
+    threshold = "Any error code other than 0."
+    remedy = "Drain the machine and look up the code."
+    parameters = (_WINDOW,)
+    requires = Input(
+        lambda model: model.metrics.track("gpu_errors"), "DCGM or NPU metrics", "register the exporter as a target"
+    )
     rank = 1
     explains = frozenset({"straggler", "dead_engine", "stalled_run", "collective_hang", "step_regression"})
 
-    def _lacks(self, model: RunModel) -> str | None:
-        return None if model.metrics.track("gpu_errors") else "no DCGM metrics: register the exporter as a target"
-
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return the GPUs with errors."""
+    def _look(self, model: RunModel) -> list[Signal]:
         track = model.metrics.track("gpu_errors")
-        recent = [] if track is None else [p for p in track.points[-20:] if p.time_ns > self.since(model) and p.count]
+        since = self._since(model)
+        recent = [] if track is None else [p for p in track.points[-20:] if p.time_ns > since and p.count]
         bad = [point for point in recent if point.maximum > 0]
         if track is None or not bad:
             return []
         return [Signal({"metric": track.name}, f"{track.name} reports error {number_text(bad[-1].maximum)}",
                        "The driver reported a hardware fault.", "critical", metrics=[track.name], anchor="fault",
                        evidence=[fact(track.name, bad[-1].maximum)])]  # fmt: skip
+
+
+class IdleGpus(StepRule):
+    """GPUs are idle during rollout."""
+
+    name = "gpu_idle_in_rollout"
+    threshold = (
+        "The GPUs of a host are below {limit:.0%} on average while its processes generate, by at least {readings} "
+        "readings over the last 5 steps, and below {peers:.0%} of the median of the hosts if there are several; in 3 "
+        "of 5 steps."
+    )
+    needs = "GPU utilization, and generation states of the rollout"
+    remedy = "Raise the concurrency, turn off eager mode, or add agent workers; check tools if sessions wait for them."
+    parameters = (
+        Parameter("limit", 0.3, "Mean utilization"),
+        Parameter("peers", 0.6, "Utilization relative to the median of the hosts"),
+        Parameter("readings", 10, "Fewest readings"),
+    )
+    requires = GPUS
+    rank = 62
+
+    def _begin(self) -> None:
+        self._steps: deque[dict[str, tuple[float, int]]] = deque(maxlen=5)
+
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        self._steps.append(self._readings(model, step))
+        if step is not model.new_steps[-1]:
+            return None  # the windows of steps that close together overlap: the last one covers them all
+        sums: dict[str, tuple[float, int]] = {}
+        for one in self._steps:
+            for host, (total, count) in one.items():
+                before = sums.get(host, (0.0, 0))
+                sums[host] = (before[0] + total, before[1] + count)
+        means = {host: total / count for host, (total, count) in sums.items() if count >= self["readings"]}
+        if not means:
+            return None
+        usual = median(means.values())
+        are_several = len(means) > 1
+        compared_with = f"median of the hosts {share_text(usual)}" if are_several else "no other host"
+        found = [
+            Signal(
+                {"host": host},
+                f"The GPUs of {host} are only {share_text(mean)} busy while its rollout generates",
+                f"Compared with the {compared_with}." if are_several else "There is no other host to compare it with.",
+                "warning" if are_several else "info",
+                evidence=[fact("utilization", mean, "", compared_with)],
+            )
+            for host, mean in means.items()
+            if mean < self["limit"] and not (are_several and mean > self["peers"] * usual)
+        ]
+        return found if 2 * len(found) <= len(means) or not are_several else []
+
+    def _readings(self, model: RunModel, step: Step) -> dict[str, tuple[float, int]]:
+        """Return the sum and the count of each host's readings in a step while it generated."""
+        hosts = {gpu.host for gpu in model.hardware.gpus.values()}
+        rollouts = {
+            process.number: process.host
+            for process in model.workers()
+            if process.host in hosts and is_rollout(process.role) and process.number in model.activity
+        }
+        with_states = set(rollouts.values())
+        busy = model.activity.busy_by_group(rollouts, step.start_ns, step.end_ns + 1)
+        found: dict[str, tuple[float, int]] = {}
+        for gpu in model.hardware.gpus.values():
+            if gpu.host not in with_states:
+                continue
+            total, count = found.get(gpu.host, (0.0, 0))
+            intervals = busy.get(gpu.host, [])
+            for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns):
+                place = bisect_right(intervals, moment, key=itemgetter(0)) - 1
+                if place >= 0 and moment < intervals[place][1]:
+                    total, count = total + value, count + 1
+            found[gpu.host] = (total, count)
+        return found
 
 
 MACHINE_RULES = (GpuFault, ThrottledGpu, OverloadedHost, DiskFull, MemoryLeak, GpuMemoryCreep)

@@ -1,12 +1,10 @@
-"""Comparisons with peers: what is slow, what it costs, and hosts whose processes are all slow."""
+"""Comparisons of a process with its peers, and of a host whose processes are all slow with the other hosts."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,16 +13,16 @@ from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, medians, medians_without
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import ProcessRow
-from rl_insight.diagnosis.rule import Observation, Rule, Signal, fact
-from rl_insight.diagnosis.steps import WARM_UP_STEPS
+from rl_insight.diagnosis.rule import Rule
+from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
 OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
-"""Kinds of states whose duration says something about the machine; in a wait it is the others who are slow."""
+"""Kinds of states whose duration reflects the machine; in a wait, the others are slow."""
 _HISTORY = 30
 _LEAST_HISTORY = 10
 _EQUAL = 1.15
-"""Hosts whose times differed by less than this were equally fast."""
+"""Hosts whose times differ by less than this factor are equally fast."""
 _MOST = 0.75
 """Share of a host's processes that must be slow."""
 
@@ -40,7 +38,7 @@ class Slow:
 
     @property
     def ratio(self) -> float:
-        """How many times as long as its peers it took."""
+        """Its time relative to its peers."""
         return self.seconds / max(self.usual_s, 1e-9)
 
     @property
@@ -49,14 +47,8 @@ class Slow:
         return self.seconds - self.usual_s
 
 
-def step_seconds(model: RunModel) -> float | None:
-    """Return how long steps take at the moment."""
-    known = [step.seconds for step in model.steps.closed[-10:] if not step.is_warm_up]
-    return median(known) if known else None
-
-
 def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
-    """Return how much shorter steps would be without an excess of a process: what it delays, others must wait for."""
+    """Return how much shorter steps would be without the excess of a process: at most the time others wait for it."""
     if process.role == model.lead:
         return excess_s
     waits = [step.seconds_of("wait", "generate") for step in model.steps.closed[-5:]]
@@ -64,14 +56,14 @@ def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
 
 
 def what_if(step_s: float, saved_s: float) -> str:
-    """Return how long steps would take without a delay, for the end of a title; empty where it would hardly matter."""
+    """Return how long steps would take without a delay, for the end of a title; empty if it hardly matters."""
     if saved_s < 0.02 * step_s:
         return ""
     return f"; steps would take {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
 
 
 def host_signal(model: RunModel, slow: list[Slow], host: str, step_s: float) -> Signal:
-    """Return the finding about a host whose processes are slow, the slowest first."""
+    """Return the finding about a host whose processes are slow, slowest first."""
     worst = slow[0]
     process = model.processes[worst.unit]
     saved_s = saved_by(model, process, worst.excess_s)
@@ -79,50 +71,21 @@ def host_signal(model: RunModel, slow: list[Slow], host: str, step_s: float) -> 
         {"host": host, "role": process.role, "phase": worst.name},
         f"{host} is slow: {len(slow)} of its {process.role} processes take up to {ratio_text(worst.ratio)} as long "
         f"as their peers in {worst.name}{what_if(step_s, saved_s)}",
-        "Processes of the same role on other hosts are not slow, so the machine is.",
+        "Processes of the same role on other hosts are not slow, so it is the machine.",
         key=("host", host),
-        seconds_per_step=saved_s,
-        share_of_step=saved_s / step_s,
+        impact=saving(saved_s, step_s),
         lanes=[lane for one in slow for lane in model.lanes_of(one.unit)[:1]],
         evidence=[fact(worst.name, worst.seconds, "s", f"median of the other hosts {seconds_text(worst.usual_s)}")],
     )
 
 
-class RoleRule(Rule):
-    """A rule that looks at each step of each role that is over."""
-
-    warm_up: ClassVar[int] = WARM_UP_STEPS
-    """The first steps of a role are not looked at."""
-    by_lane: ClassVar[bool] = False
-    """Whether it also looks at roles whose lanes are compared in place of their processes."""
-    family: ClassVar[str] = ""
-
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
-        self._seen: Counter[str] = Counter()
-
-    def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at the steps of roles that are settled."""
-        step_s = step_seconds(model)
-        for role_step in model.roles.settled:
-            role = role_step.role
-            self._seen[role] += 1
-            if step_s is not None and self._seen[role] > self.warm_up and (self.by_lane or not role_step.by_lane):
-                signals = self.look(model, role_step, step_s)
-                yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, self.family + role)
-
-    @abstractmethod
-    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
-        """Return what is wrong in a step of a role, where steps take so long."""
-
-
 class SlowHosts:
-    """Hosts that are slower than the others of a role, also where they are too many to be outliers among processes."""
+    """Hosts that are slower than the others of a role, even if their processes are too many to be outliers."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._before: dict[tuple[str, str], dict[int, deque[float]]] = {}
-        """Role and state to the number of each host, to how its time compared with the others' while it was well."""
+        """Role and state to each host's number, to its time relative to the others while it was healthy."""
 
     def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         """Compare the hosts of a role in one step."""

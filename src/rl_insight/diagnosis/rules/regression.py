@@ -1,4 +1,4 @@
-"""Steps that take longer than the same kind of step took before."""
+"""Steps that take longer than steps of the same kind used to."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import mad, median, quantile
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.rule import STEPS, Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import STEPS, Parameter, StepRule
 from rl_insight.diagnosis.rules.rewards import told_changes
+from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
@@ -26,19 +27,19 @@ _TIMES = (
     "generation_time", "update_time", "sync_time", "reward_time", "log_prob_time", "checkpoint_time",
     "validation_time", "data_time", "switch_time",
 )  # fmt: skip
-"""Metrics that tell the phases of a step, for runs without states."""
+"""Metrics with the phases of a step, for runs without states."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """How long steps of one kind, or one phase of them, took."""
+    """Durations of steps of one kind, or of one of their phases."""
 
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
-    """The last good ones."""
+    """Of the last good steps."""
     spread: deque[float] = field(default_factory=lambda: deque(maxlen=_SPREAD_STEPS))
-    """The same further back: how much they vary shows in many of them."""
+    """The same further back, for their variance."""
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS.window))
-    """The last ones, good or not."""
+    """Of the last steps, good or not."""
 
     @property
     def is_known(self) -> bool:
@@ -49,8 +50,8 @@ class _Series:
         self.spread.append(seconds)
 
     def is_shifted(self, errors: float) -> bool:
-        """Return whether the mean of the last steps is too high for chance, by the spread of the steps before."""
-        # Without the longest of fifty: one long pause says little about the usual ones.
+        """Return whether the mean of the last steps is higher than the spread of the steps before explains."""
+        # Without the longest 2%: one long pause says little about the usual spread.
         usual = sorted(self.spread)[: -max(1, len(self.spread) // 50)]
         return fmean(self.latest) - fmean(usual) > errors * pstdev(usual) / sqrt(len(self.latest))
 
@@ -63,7 +64,7 @@ class _Baseline:
     phases: dict[str, _Series] = field(default_factory=dict)
     length: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
     held: deque[tuple[_Taken, bool]] = field(default_factory=deque)
-    """Steps that are not known to be good yet: a slow step must not become its own baseline."""
+    """Steps not yet known to be good: a slow step must not become its own baseline."""
 
     def note(self, taken: _Taken) -> None:
         self.total.latest.append(taken.seconds)
@@ -78,7 +79,7 @@ class _Baseline:
             self.length.append(taken.length)
 
     def learn(self, taken: _Taken, *, is_slow: bool) -> None:
-        """Add a step; near several slow ones none is known to be good."""
+        """Add a step; a step among several slow ones is not known to be good."""
         self.held.append((taken, is_slow))
         if len(self.held) < STEPS.window:
             return
@@ -90,7 +91,7 @@ class _Baseline:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a step took, without what only some steps have."""
+    """The time of a step, without states that only some steps have."""
 
     seconds: float
     phases: Mapping[str, float]
@@ -102,23 +103,20 @@ class StepRegression(StepRule):
 
     name = "step_regression"
     threshold = (
-        "A step, or a phase of it that is not a wait, exceeds the median of the last 30 good steps of its kind by "
-        "max({deviations} MAD, {share} of the step, {floor_s} s), 3 of 5, and the mean of the last 5 that of the steps "
-        "before by {errors} standard errors. Longer responses are allowed for, and so are states that only some steps "
-        "have; where one step in ten takes {tail} times the median, only steps longer than all of them count. Only "
-        "information where the run told of a change at that step, and for {patience_s} s where all work has slowed "
-        "alike."
+        "A step, or one of its phases other than a wait, exceeds the median of the last 30 good steps of its kind by "
+        "max({deviations} MAD, {share:.0%} of the step, {floor_s} s) in 3 of 5 steps, and the mean of the last 5 "
+        "exceeds that of the steps before by {errors} standard errors. Longer responses are accounted for, as are "
+        "states that only some steps have; if the slowest tenth of the steps takes {tail} times the median, only steps "
+        "longer than all of them count. Only info if the run reported a change at that step, and for {patience_s} s if "
+        "all work has slowed down alike."
     )
-    needs = "steps"
-    remedy = "Look at the named state on the timeline before and after the first slow step."
+    remedy = "Compare the named state on the timeline before and after the first slow step."
     parameters = (
         Parameter("deviations", 4, "Median absolute deviations above the baseline"),
         Parameter("share", 0.15, "Share of the baseline"),
         Parameter("floor_s", 0.2, "Smallest excess, in seconds"),
         Parameter("errors", 4, "Standard errors between the last 5 steps and those before"),
-        Parameter(
-            "tail", 1.3, "Time of the slowest tenth of the steps, compared with the median, that is a heavy tail"
-        ),
+        Parameter("tail", 1.3, "Slowest tenth of the steps relative to the median that counts as a heavy tail"),
         Parameter("patience_s", 300, "How long a busy machine may slow all work, in seconds"),
     )
     rank = 70
@@ -129,10 +127,8 @@ class StepRegression(StepRule):
         self._first: Step | None = None
         """Where the last steps became slow."""
         self._states: deque[frozenset[str]] = deque(maxlen=_RARE_STEPS)
-        """Which states each of the last steps had."""
 
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Compare a step with the good ones of its kind."""
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         baseline = self._baselines.setdefault((step.generation, step.kind), _Baseline())
         taken = self._taken(model, step)
         baseline.note(taken)
@@ -156,7 +152,7 @@ class StepRegression(StepRule):
     def _taken(self, model: RunModel, step: Step) -> _Taken:
         phases = dict(step.phases) or _told_phases(model, step)
         before, near = self._states, list(self._states)[-_NEIGHBORS:]
-        # A probe every tenth step, say: with it a step is of another kind.
+        # For example a probe every tenth step: a step with it is of another kind.
         rare = [
             name
             for name in phases
@@ -167,7 +163,7 @@ class StepRegression(StepRule):
         return _Taken(seconds, phases, _length(model, step))
 
     def _slow_phase(self, baseline: _Baseline, taken: _Taken, longer: float) -> str | None:
-        """Return the phase that makes a step slow, empty where it is none of them; None where the step is not slow."""
+        """Return the phase that makes a step slow, or "" if no single one does; None if the step is not slow."""
         usual_s = median(baseline.total.seconds)
         excess = {
             name: seconds - longer * (median(baseline.phases[name].seconds) if baseline.phases[name].seconds else 0.0)
@@ -175,10 +171,10 @@ class StepRegression(StepRule):
         }
         largest = max(excess, key=excess.__getitem__, default="")
         if self._is_slow(baseline.total, taken.seconds, longer, usual_s):
-            # The time may pass in no state, or be spread over all of them.
+            # The time may pass outside of all states, or be spread over them.
             return largest if largest and excess[largest] >= 0.3 * (taken.seconds - usual_s) else ""
         for name in sorted(excess, key=excess.__getitem__, reverse=True):
-            # Generation varies and hides what happens to the rest of a step, which is therefore compared by itself.
+            # Generation varies and hides changes in the rest of a step, so each phase is compared separately.
             series = baseline.phases[name]
             is_work = state_kind(name) != "wait" and series.is_known
             if (
@@ -190,9 +186,9 @@ class StepRegression(StepRule):
         return None
 
     def _is_longer(self, total: _Series, seconds: float, excess_s: float, usual_s: float) -> bool:
-        """Return whether a phase that took longer made its step longer."""
+        """Return whether a longer phase made its step longer."""
         by_s = seconds - usual_s
-        # Part of it may be made up for by a shorter wait, where samples are generated meanwhile.
+        # A shorter wait may make up for part of it, if samples are generated at the same time.
         is_plain = by_s > max(self["share"] * usual_s, self["floor_s"]) and total.is_shifted(self["errors"])
         return is_plain or by_s > 0.5 * excess_s
 
@@ -205,7 +201,7 @@ class StepRegression(StepRule):
             self["floor_s"],
         )
         if quantile(series.seconds, 0.9) > self["tail"] * usual_s:
-            # Where long steps are usual, as with heavy-tailed responses, only one longer than all of them is slow.
+            # If long steps are common, as with heavy-tailed responses, only a step longer than all of them is slow.
             allowed_s = max(allowed_s, 1.1 * max(series.seconds) - usual_s)
         return seconds > usual_s * longer + allowed_s and series.is_shifted(self["errors"])
 
@@ -214,17 +210,15 @@ class StepRegression(StepRule):
         now_s = median([seconds for seconds in self._recent if seconds])
         before = baseline.phases[phase].seconds if phase else ()
         excess_s = taken.phases[phase] - (median(before) if before else 0.0) if phase else 0.0
-        of_it = f", most of it in {phase} (+{seconds_text(max(0.0, excess_s))})" if phase else ""
+        of_it = f", mostly because of {phase} (+{seconds_text(max(0.0, excess_s))})" if phase else ""
         severity, why = self._judge(model, step, now_s / max(usual_s, 1e-9))
         return Signal(
             {"phase": phase} if phase else {},
             f"Steps take {seconds_text(now_s)} instead of {seconds_text(usual_s)}{of_it}",
-            f"Compared with the median of the last {len(baseline.total.seconds)} steps of the same kind that were not "
-            f"slow.{why}",
+            f"Compared with the median of the last {len(baseline.total.seconds)} good steps of the same kind.{why}",
             severity,
             key=("steps", *sorted(step.kind)),
-            seconds_per_step=now_s - usual_s,
-            share_of_step=(now_s - usual_s) / now_s,
+            impact=saving(now_s - usual_s, now_s),
             metrics=["step_time"],
             evidence=[
                 fact("step time", now_s, "s", f"baseline {seconds_text(usual_s)}"),
@@ -233,28 +227,25 @@ class StepRegression(StepRule):
         )
 
     def _judge(self, model: RunModel, step: Step, ratio: float) -> tuple[Severity, str]:
-        """Return how serious it is, and why: a change made on purpose is not worth a warning, nor what will pass."""
+        """Return the severity and the reason: changes made on purpose and passing slowdowns are not worth a warning."""
         first = self._first or step
         if told := told_changes(model, first.number):
-            return "info", f" The run told of a change there: {told[0]}."
+            return "info", f" The run reported a change there: {told[0]}."
         slowdown = model.pace.slowdown(first.start_ns, step.end_ns)
         lasted_s = (step.end_ns - first.start_ns) / SECOND
         if slowdown - 1.0 > 0.5 * (ratio - 1.0):
-            why = f" All work takes {ratio_text(slowdown)} as long as usual: the machine is slow, not one part of it."
+            why = f" All work takes {ratio_text(slowdown)} as long as usual: the machine is slow, not one phase."
             return ("warning" if lasted_s > self["patience_s"] else "info"), why
         return "warning", ""
 
 
 def _told_phases(model: RunModel, step: Step) -> dict[str, float]:
-    """Return the phases of a step by its metrics."""
+    """Return the phases of a step, by its metrics."""
     tracks = [track for canonical in _TIMES for track in model.metrics.all(canonical)]
     return {track.name: told for track in tracks if (told := track.at(step.number)) is not None}
 
 
 def _length(model: RunModel, step: Step) -> float | None:
-    """Return how long the responses of a step are, by its metrics or its sessions."""
-    for canonical in ("response_length", "tokens"):
-        track = model.metrics.track(canonical)
-        if track is not None and (value := track.at(step.number)) is not None:
-            return value
-    return None
+    """Return the response length of a step, or else its tokens."""
+    length = model.metrics.at("response_length", step.number)
+    return model.metrics.at("tokens", step.number) if length is None else length

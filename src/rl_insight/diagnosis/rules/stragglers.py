@@ -1,8 +1,8 @@
-"""Who is slower than the others, again and again; and work that is spread unevenly."""
+"""Processes and hosts that are slower than their peers in step after step."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import compress
 from math import log, sqrt
@@ -11,36 +11,22 @@ from statistics import fmean
 import numpy as np
 
 from rl_insight.diagnosis.activity import Call, calls_in
+from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Interval, mad, median
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
-from rl_insight.diagnosis.rule import (
-    NO_STEPS,
-    PERSISTENT,
-    Observation,
-    Parameter,
-    Signal,
-    culprit_of,
-    fact,
-    where,
-)
-from rl_insight.diagnosis.rules.peers import (
-    OWN_WORK,
-    RoleRule,
-    Slow,
-    SlowHosts,
-    host_signal,
-    saved_by,
-    step_seconds,
-    what_if,
-)
+from rl_insight.diagnosis.rule import NUMBERED_STEPS, PERSISTENT, Parameter, RoleRule
+from rl_insight.diagnosis.rules.peers import OWN_WORK, Slow, SlowHosts, host_signal, saved_by, what_if
+from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, saving, where
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
+_BYTES = ("network_sent_bytes", "network_received_bytes")
+_NETWORK_STEPS = 5
 _SCALE = 1.4826
-"""Turns a median absolute deviation into a standard deviation."""
+"""Converts a median absolute deviation into a standard deviation."""
 _WINDOW_STEPS = 10
 _MIN_CALLS = 8
 _LASTING_STEPS = 4
@@ -52,18 +38,18 @@ class Straggler(RoleRule):
 
     name = "straggler"
     threshold = (
-        "The same process takes {ratio} times the median of its role in a state or phase (or {clear_ratio} times, "
-        "when that is {deviations} standard deviations of its peers) and at least {share} of the step longer, in 4 of "
+        "The same process takes {ratio} times the median of its role in a state or phase (or {clear_ratio} times, if "
+        "that is {deviations} standard deviations of its peers), which costs at least {share:.0%} of the step, in 4 of "
         "5 steps."
     )
     needs = "states or phases of at least two processes of a role"
-    remedy = "Look at the GPU clock, temperature and CPU of its host; move the process or replace the machine."
+    remedy = "Check the GPU clock, temperature and CPU of its host; move the process or replace the machine."
     parameters = (
-        Parameter("ratio", 1.33, "Time compared with the median of the peers"),
-        Parameter("clear_ratio", 1.1, "Enough when it stands out clearly from the spread of the peers"),
-        Parameter("deviations", 5, "Standard deviations that stand out clearly"),
+        Parameter("ratio", 1.33, "Time relative to the median of the peers"),
+        Parameter("clear_ratio", 1.1, "Enough for a process that clearly stands out from the spread of its peers"),
+        Parameter("deviations", 5, "Standard deviations that clearly stand out"),
         Parameter("share", 0.04, "Excess as a share of the step"),
-        Parameter("pair_ratio", 2.0, "Time compared with the only other process of a role"),
+        Parameter("pair_ratio", 2.0, "Time relative to the only other process of a role"),
     )
     confirmation = PERSISTENT
     rank = 45
@@ -76,27 +62,28 @@ class Straggler(RoleRule):
     family = "states "
 
     def _begin(self) -> None:
+        self._looks = 0
         self._by_state: dict[int, int] = {}
-        """Process to how many settled steps ago a state of it was slow, counted down."""
+        """Processes with a slow state, and the look until which that counts."""
         self._hosts = SlowHosts(self)
 
-    def _lacks(self, model: RunModel) -> str | None:
-        if not model.steps.total and model.steps.current is None:
-            return NO_STEPS
+    def missing(self, model: RunModel) -> str | None:
+        """Return that there are no steps, or no peers."""
+        if not NUMBERED_STEPS.is_in(model):
+            return NUMBERED_STEPS.advice
         if model.largest_role() > 1 or any(role.by_lane for role in model.roles.settled):
             return None
         return "no role with several processes"
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Compare the processes of each role in each step that is over, and in their phases."""
+        """Compare the processes of each role in each finished step, and in their phases."""
         yield from super().evaluate(model)
-        step_s = step_seconds(model)
+        step_s = model.steps.usual_seconds()
         for step in model.new_steps[-5:]:
             if not step.is_warm_up and step_s is not None:
                 yield from self._phases(model, step, step_s)
 
-    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
-        """Compare the processes of a role, and its hosts."""
+    def _look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         signals = self._signals(model, role_step, self._slow_units(role_step, step_s), step_s)
         if role_step.by_lane:
             return signals
@@ -124,7 +111,7 @@ class Straggler(RoleRule):
             spread_s = max(_SCALE * float(np.median(np.abs(values - usual_s))), 0.005 * usual_s)
             clear_s = max(usual_s * self["clear_ratio"], usual_s + self["deviations"] * spread_s)
         is_slow = (values >= min(needed * usual_s, clear_s)) & (values - usual_s >= self["share"] * step_s)
-        # Many slow ones are not stragglers: the role has two kinds of work.
+        # If many are slow, none is a straggler: the role has two kinds of work.
         if 4 * np.count_nonzero(is_slow) > max(values.size, 4) and values.size != 2:
             return []
         return [Slow(unit, name, seconds[unit], usual_s) for unit in compress(seconds, is_slow.tolist())]
@@ -132,12 +119,8 @@ class Straggler(RoleRule):
     def _signals(self, model: RunModel, role_step: RoleStep, slow: list[Slow], step_s: float) -> list[Signal]:
         if role_step.by_lane:
             return [self._lane_signal(model, one, step_s) for one in slow[:2]]
-        for process in list(self._by_state):
-            self._by_state[process] -= 1
-            if self._by_state[process] <= 0:
-                del self._by_state[process]
-        for one in slow:
-            self._by_state[one.unit] = 12
+        self._looks += 1
+        self._by_state |= {one.unit: self._looks + 12 for one in slow}
         if not slow:
             return []
         peers = Counter(process.host for process in model.workers() if process.role == role_step.role)
@@ -155,17 +138,10 @@ class Straggler(RoleRule):
 
     def _process_signal(self, model: RunModel, slow: Slow, role_step: RoleStep, step_s: float) -> Signal:
         process = model.processes[slow.unit]
-        recent = [
-            one.seconds[slow.name][slow.unit]
-            for one in model.roles.recent.get(role_step.role, [])[-5:]
-            if slow.unit in one.seconds.get(slow.name, {})
-        ]
-        usual = [
-            median(one.seconds[slow.name].values())
-            for one in model.roles.recent.get(role_step.role, [])[-5:]
-            if slow.unit in one.seconds.get(slow.name, {})
-        ]
-        now_s, usual_s = median(recent), median(usual)
+        recent = [one.seconds.get(slow.name, {}) for one in model.roles.recent.get(role_step.role, [])[-5:]]
+        recent = [seconds for seconds in recent if slow.unit in seconds]
+        now_s = median([seconds[slow.unit] for seconds in recent])
+        usual_s = median([median(seconds.values()) for seconds in recent])
         saved_s = saved_by(model, process, max(0.0, now_s - usual_s))
         return _signal(model, process, slow.name, now_s, usual_s, saved_s, step_s)
 
@@ -177,16 +153,15 @@ class Straggler(RoleRule):
             culprit_of(process, lane=lane, phase=slow.name),
             f"{lane or where(process)} takes {ratio_text(slow.ratio)} as long as its peers in {slow.name}"
             f"{what_if(step_s, saved_s)}",
-            f"{slow.name} took {seconds_text(slow.seconds)} there, and {seconds_text(slow.usual_s)} on a usual lane.",
+            f"{slow.name} took {seconds_text(slow.seconds)} there and {seconds_text(slow.usual_s)} on the median lane.",
             key=(process.process_id, str(lane)),
-            seconds_per_step=saved_s,
-            share_of_step=saved_s / step_s,
+            impact=saving(saved_s, step_s),
             lanes=[slow.unit],
             evidence=[fact(slow.name, slow.seconds, "s", f"median of the lanes {seconds_text(slow.usual_s)}")],
         )
 
     def _phases(self, model: RunModel, step: Step, step_s: float) -> Iterator[Observation]:
-        """Compare the phases of sessions by process, over the last steps."""
+        """Compare the session phases of processes over the last steps."""
         window = model.steps.closed[-_WINDOW_STEPS:]
         since = window[0].start_ns
         roles: dict[str, list[Signal]] = {}
@@ -219,10 +194,10 @@ class Straggler(RoleRule):
         found = []
         for process, value in usual.items():
             stands_out = len(usual) == 2 or log(value / middle) >= self["deviations"] * deviations
-            if value < needed * middle or not stands_out or process in self._by_state:
+            if value < needed * middle or not stands_out or self._by_state.get(process, 0) > self._looks:
                 continue
             calls = by_process[process]
-            # Of a process with many calls only the last are kept: they may cover less than the window.
+            # Only the last calls of a process are kept: if there are many, they may not cover the window.
             since = window[0] if len(calls) < _MANY_CALLS else calls[0].end_ns
             steps = max(1.0, (window[1] - since) / SECOND / step_s)
             lanes = max(1, len({call.session_id for call in calls}) // round(steps))
@@ -230,7 +205,7 @@ class Straggler(RoleRule):
             if excess_s >= self["share"] * step_s:
                 owner = model.processes[process]
                 mean_s = median([call.seconds for call in calls])
-                # A pool of workers: what the slow one does not do in time, the others do.
+                # In a pool of workers, the others do what the slow one does not do in time.
                 rate = sum(1 / pace for pace in usual.values())
                 saved_s = saved_by(model, owner, step_s) * (1 - rate / (rate - 1 / value + 1 / middle))
                 found.append(_signal(model, owner, name, mean_s, mean_s * middle / value, saved_s, step_s))
@@ -238,7 +213,7 @@ class Straggler(RoleRule):
 
 
 def _is_lasting(model: RunModel, role_step: RoleStep, slow: Slow) -> bool:
-    """Return whether a unit was slow over the last steps by more than chance, where every unit varies.
+    """Return whether a unit was slow over the last steps beyond chance, as every unit varies.
 
     The mean of four steps must exceed that of the peers by four standard errors.
     """
@@ -250,12 +225,12 @@ def _is_lasting(model: RunModel, role_step: RoleStep, slow: Slow) -> bool:
             spreads.append(_SCALE * mad(values, 0.0))
             logs.append(log(seconds[slow.unit] / usual_s))
     if len(logs) < _LASTING_STEPS:
-        return True  # the confirmation of the finding takes more steps than there are so far
+        return True  # too early to tell: confirming the finding takes more steps than this
     return fmean(logs) >= 4 * median(spreads) / sqrt(len(logs))
 
 
 def _pace(calls: list[Call]) -> float:
-    """Return how long calls take: per token where the tokens are known."""
+    """Return how long calls take, per token if the tokens are known."""
     if all(call.tokens for call in calls):
         return max(1e-9, median([call.seconds / (call.tokens or 1.0) for call in calls]))
     return max(1e-9, median([call.seconds for call in calls]))
@@ -268,11 +243,97 @@ def _signal(
         culprit_of(process, phase=name),
         f"{where(process)} takes {ratio_text(now_s / max(usual_s, 1e-9))} as long as its peers in {name}"
         f"{what_if(step_s, saved_s)}",
-        f"{name} takes {seconds_text(now_s)} there, and {seconds_text(usual_s)} on the median process of its role; "
-        "the same process was slow in at least 4 of 5 steps, so it is the machine and not the data.",
+        f"{name} takes {seconds_text(now_s)} there and {seconds_text(usual_s)} on the median process of its role; the "
+        "same process was slow in at least 4 of 5 steps, so it is the machine and not the data.",
         key=(process.process_id,),
-        seconds_per_step=saved_s,
-        share_of_step=saved_s / step_s,
+        impact=saving(saved_s, step_s),
         lanes=model.lanes_of(process.number),
         evidence=[fact(name, now_s, "s", f"median of the role {seconds_text(usual_s)}"), fact("step", step_s, "s")],
     )
+
+
+class SlowNetwork(RoleRule):
+    """The network of a host is slower than that of its peers."""
+
+    name = "slow_network"
+    threshold = (
+        "In the weight-sync or update states of the last 5 steps a host moves at most {share:.0%} of the bytes per "
+        "second of the median host of the role, and spends {ratio} times as long in them; in 3 of 5 steps."
+    )
+    needs = "network counters of at least three hosts of a role, and weight-sync or update states"
+    remedy = "Check the host's link: cable, switch port, negotiated speed, and which interface NCCL uses."
+    parameters = (
+        Parameter("share", 0.5, "Bytes per second relative to the median of the hosts"),
+        Parameter("ratio", 1.33, "Time in the state relative to the median of the hosts"),
+        Parameter("hosts", 3, "Fewest hosts to compare"),
+        Parameter("floor_bytes", 1e7, "Fewest bytes per second of the median host"),
+    )
+    rank = 40
+    is_local = True
+    explains = frozenset({"straggler", "slow_weight_sync", "step_regression", "rollout_bound", "sync_overhead"})
+
+    def _begin(self) -> None:
+        self._steps: dict[tuple[str, str], deque[tuple[int, dict[str, float]]]] = {}
+        """By role and state: the start of each of the last steps, and the seconds of each host in it."""
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return that too few hosts report network counters."""
+        measured = [device for device in model.hardware.hosts.values() if _BYTES[0] in device.quantities]
+        if len(measured) >= self["hosts"]:
+            return None
+        return f"no network counters of at least {self['hosts']:.0f} hosts: turn on hardware monitoring"
+
+    def _look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        if self.missing(model):
+            return []  # there may be ten thousand processes on hosts without counters
+        return [one for name in role_step.seconds for one in self._compare(model, role_step, name, step_s)][:1]
+
+    def _compare(self, model: RunModel, role_step: RoleStep, name: str, step_s: float) -> Iterator[Signal]:
+        if state_kind(name) not in {"sync", "update"}:
+            return
+        hosts: dict[str, list[float]] = {}
+        for unit, seconds in role_step.seconds[name].items():
+            hosts.setdefault(model.processes[unit].host, []).append(seconds)
+        steps = self._steps.setdefault((role_step.role, name), deque(maxlen=_NETWORK_STEPS))
+        steps.append((role_step.start_ns, {host: max(seconds) for host, seconds in hosts.items()}))
+        taken = {host: sum(seconds.get(host, 0.0) for _, seconds in steps) for host in hosts}
+        rates: dict[str, float] = {}
+        for host, seconds in taken.items():
+            moved = _moved(model.hardware.hosts.get(host), steps[0][0], role_step.end_ns)
+            if moved is not None and seconds > 0:
+                rates[host] = moved / seconds
+        if len(rates) < self["hosts"]:
+            return
+        usual, usual_s = median(rates.values()), median([taken[host] for host in rates])
+        slowest = min(rates, key=rates.__getitem__)
+        is_slow = rates[slowest] <= self["share"] * usual and taken[slowest] >= self["ratio"] * usual_s
+        if not is_slow or usual < self["floor_bytes"]:
+            return
+        process = next(one for one in model.workers() if one.host == slowest and one.role == role_step.role)
+        saved_s = saved_by(model, process, (taken[slowest] - usual_s) / len(steps))
+        yield Signal(
+            {"host": slowest, "role": role_step.role, "phase": name},
+            f"The network of {slowest} moves {rates[slowest] / 1e6:.0f} MB/s in {name}, its peers' "
+            f"{usual / 1e6:.0f} MB/s{what_if(step_s, saved_s)}",
+            f"It spends {ratio_text(taken[slowest] / usual_s)} as long in {name} as the median host.",
+            key=("host", slowest),
+            impact=saving(saved_s, step_s),
+            lanes=model.lanes_of(process.number),
+            evidence=[
+                fact("bytes per second", rates[slowest], "B/s", f"median of the hosts {usual / 1e6:.0f} MB/s"),
+                fact(name, taken[slowest] / len(steps), "s", f"median {seconds_text(usual_s / len(steps))}"),
+            ],
+        )
+
+
+def _moved(host: Device | None, start_ns: int, end_ns: int) -> float | None:
+    """Return how many bytes a host sent and received in a window; None if it has too few readings."""
+    total = None
+    if host is None:
+        return None
+    for name in _BYTES:
+        points = host.points(name, start_ns, end_ns)
+        if len(points) >= 2 and points[-1][0] > points[0][0]:
+            (first_ns, first), (last_ns, last) = points[0], points[-1]
+            total = (total or 0.0) + (last - first) * (end_ns - start_ns) / (last_ns - first_ns)
+    return total

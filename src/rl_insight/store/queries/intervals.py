@@ -106,10 +106,25 @@ def group_order(groups: NDArray[Any]) -> tuple[NDArray[np.int64], list[int]]:
     >>> order.tolist(), bounds
     ([1, 0, 2], [0, 1, 3])
     """
-    # NumPy sorts 16-bit numbers by radix, several times faster; there are seldom more groups than that.
-    narrow = groups.astype(np.int16) if groups.min() >= 0 and groups.max() < 2**15 else groups
-    order = np.argsort(narrow, kind="stable")
-    return order, [0, *(np.flatnonzero(np.diff(narrow[order])) + 1).tolist(), len(groups)]
+    order = stable_order(groups)
+    return order, [0, *(np.flatnonzero(np.diff(groups[order])) + 1).tolist(), len(groups)]
+
+
+def stable_order(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the order of at least one integer; equal ones keep their order.
+
+    >>> stable_order(np.array([70_000, -5, 3, -5])).tolist()
+    [1, 3, 2, 0]
+    """
+    rest = numbers - numbers.min()
+    bits = int(rest.max()).bit_length()
+    if bits > 48:
+        return np.argsort(numbers, kind="stable")
+    # NumPy sorts 16-bit numbers by radix: processes, lanes and names take a sixth to a half of the time.
+    order = np.argsort(rest.astype(np.uint16), kind="stable")
+    for shift in range(16, bits, 16):
+        order = order[np.argsort((rest >> shift).astype(np.uint16)[order], kind="stable")]
+    return order
 
 
 def order_by(*columns: NDArray[Any]) -> NDArray[np.intp]:
