@@ -89,7 +89,11 @@ class RunCatalog:
         if found := run(_PROCESSES, count).fetchall():
             numbers = np.array([self._note_process(row) for row in found], np.int64)
             self._of_process = np.concatenate([self._of_process, numbers])
-        self._read_lanes(cursor)
+        sql = "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known ORDER BY lane_id"
+        if found := run(sql, {"known": len(self.lanes)}).fetchall():
+            self.lanes |= {lane_id: (process, lane) for lane_id, process, lane in found}
+            owners = np.array([process for _, process, _ in found], np.int64)
+            self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
         sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
         self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
@@ -101,14 +105,6 @@ class RunCatalog:
             self.owner_of_series = np.concatenate([self.owner_of_series, owners])
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self.losses = [LossRow(*row) for row in losses]
-
-    def _read_lanes(self, cursor: Cursor) -> None:
-        sql = "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known ORDER BY lane_id"
-        found = cursor.execute(sql, {"known": len(self.lanes)}).fetchall()
-        if found:
-            self.lanes |= {lane_id: (process, lane) for lane_id, process, lane in found}
-            owners = np.array([process for _, process, _ in found], np.int64)
-            self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
 
     def _note_process(self, row: tuple[Any, ...]) -> tuple[int, int, int]:
         """Add a process; returns the number of its role, its generation, and the number of its host."""

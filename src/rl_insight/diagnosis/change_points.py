@@ -1,4 +1,4 @@
-"""Where a series of numbers changes: to another level, or for one value alone."""
+"""Change points of a series: shifts to another level, and single spikes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LEAST_AFTER: Final = 3
 LEAST_SHIFT: Final = 4.0
 """Standard deviations by which a level must change."""
 LEAST_SPIKE: Final = 6.0
-"""Standard deviations by which a single value must stand out: of many values, some are far off by chance."""
+"""Standard deviations by which a single value must stand out: among many values, some are far off by chance."""
 _LEAST_SHARE: Final = 0.05
-"""A level that changes by less than this share of itself has not changed."""
+"""Smaller relative changes of a level do not count."""
 _NEAR: Final = 2
 _AROUND: Final = 15
-"""A value is compared with so many on each side: the level further away may be another one."""
+"""Neighbors on each side that a value is compared with: further away the level may differ."""
 _COUNTED: Final = 9
-"""The mean of so many counts is three times as certain as one; more are not counted, as levels drift."""
+"""The mean of this many counts is three times as certain as one; more are not used, as levels drift."""
 
 
 class ChangePoint(NamedTuple):
@@ -37,10 +37,10 @@ class ChangePoint(NamedTuple):
 
 
 def change_at(values: Sequence[float], place: int, *, is_count: bool = False) -> ChangePoint | None:
-    """Return how a series changes at a place or up to two places beside it; None where it does not.
+    """Return how a series changes at a place or up to two places away; None if it does not.
 
-    A shift is where the series is best divided into two levels; a change elsewhere in the series is not one here. A
-    spike is a single value that stands out from those before and after it. Counts are as noisy as their square root.
+    A shift is where two levels fit the series best; a shift elsewhere does not count. A spike is a single value that
+    stands out from those before and after it. Counts are as noisy as their square root.
 
     >>> change_at([1.0, 1.1, 0.9, 1.0, 5.0, 5.1, 4.9, 5.0], 4)[:4]
     ('shift', 4, 1.0, 5.0)
@@ -61,7 +61,7 @@ def _shift(values: Sequence[float], place: int, *, is_count: bool) -> ChangePoin
     levels = median(before), median(after)
     spread = max(noise(before), noise(after))
     if is_count:
-        # A rise from none to four errors per step is certain after a few steps, however much the counts vary.
+        # A rise from zero to four errors per step is certain after a few steps, however much the counts vary.
         spread = max(spread, sqrt(max(levels[0], 1.0))) / sqrt(min(_COUNTED, len(before), len(after)))
     score = _score(*levels, spread)
     return ChangePoint("shift", split, *levels, score) if score >= LEAST_SHIFT else None
@@ -73,7 +73,7 @@ def _spike(values: Sequence[float], place: int, *, is_count: bool) -> ChangePoin
         return None
     level = median(others)
     score = _score(level, values[place], max(noise(others), sqrt(max(level, 1.0)) if is_count else 0.0))
-    # Beside another value that stands out as well, it is the beginning or the end of something longer.
+    # Next to another value that stands out, it is the start or the end of something longer.
     beside = max(abs(values[place - 1] - level), abs(values[place + 1] - level))
     if score < LEAST_SPIKE or beside > abs(values[place] - level) / 2:
         return None
@@ -81,7 +81,7 @@ def _spike(values: Sequence[float], place: int, *, is_count: bool) -> ChangePoin
 
 
 def best_split(values: Sequence[float]) -> int | None:
-    """Return where a series is best divided into two levels, by least squares; None for one that is too short.
+    """Return where two levels fit a series best, by least squares; None if it is too short.
 
     >>> best_split([0, 0, 0, 0, 0, 7, 7, 7])
     5
@@ -94,7 +94,7 @@ def best_split(values: Sequence[float]) -> int | None:
         if not LEAST_BEFORE <= split <= len(values) - LEAST_AFTER:
             continue
         right = len(values) - split
-        # What the division explains: the squared distance of the two means, weighted by their sizes.
+        # The explained variance: the squared distance of the two means, weighted by their sizes.
         explained = split * right * (left / split - (total - left) / right) ** 2
         if explained > best:
             best, place = explained, split

@@ -1,4 +1,4 @@
-"""What changed at a step: metrics, phases, errors, log lines and events, the largest change first."""
+"""What changed at a step: metrics, phases, errors, log lines and events, largest change first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_CHANGES: Final = 200
 _MAX_ROWS: Final = 100_000
 _MAX_NAMES: Final = 500
 _NEW_SCORE: Final = 50.0
-"""An event that never happened before, or a NaN, is among the first."""
+"""For an event that never happened before, or a NaN: they rank among the first."""
 _RARE_EVENT_SCORE: Final = 10.0
 _WARNING: Final = 30
 
@@ -37,31 +37,31 @@ class Change(msgspec.Struct, frozen=True):
     """One thing that changed."""
 
     kind: Kind
-    """`step` is the length of a step in seconds; `phase` a typical span of that name, in seconds; `errors` and `logs`
-    are counts per step; an `event` happened there."""
+    """`step` is the length of a step in seconds; `phase` is the median span of that name, in seconds; `errors` and
+    `logs` are counts per step; an `event` happened there."""
     name: str
     shape: Shape | Literal["event"]
-    """`shift`: to another level; `spike`: in one step alone."""
+    """`shift`: to another level; `spike`: in a single step."""
     step: int
-    """Where it changed: the step asked for, or up to two beside it."""
+    """Where it changed: the requested step, or up to two steps away."""
     before: float | None
-    """The level before, and `after` the level from there on or the value of the spike."""
+    """The level before; `after` is the new level, or the value of the spike."""
     after: float | None
     score: float
-    """The size of the change compared with the noise of the series; events have a fixed one."""
+    """The size of the change relative to the noise of the series; fixed for events."""
     detail: dict[str, Any]
-    """Attributes of an event; `value` where a metric is NaN or infinite."""
+    """Attributes of an event; `value` if a metric is NaN or infinite."""
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What changed at a step, the largest change first."""
+    """What changed at a step, largest change first."""
 
     step: int
     first_step: int
     last_step: int
-    """The steps that were looked at."""
+    """The steps that were compared."""
     series: int
-    """How many series were looked at."""
+    """The number of series that were compared."""
     changes: list[Change]
 
 
@@ -73,7 +73,7 @@ class _Series(NamedTuple):
     is_count: bool = False
 
 
-# By the numbers of names: by their texts it takes twice as long.
+# By name number: by text it takes twice as long.
 _PHASES = """
     SELECT name_id, step, median(duration_ns) / 1e9, count(*) FILTER (status = 'error')
     FROM {spans} WHERE step BETWEEN $first AND $last AND {frequent} GROUP BY name_id, step
@@ -97,10 +97,10 @@ _TEMPLATE_LENGTH: Final = 120
 
 
 def what_changed(cursor: Cursor, step: int, window: int = 40) -> Changes:
-    """Return what changed at a step, the largest change first: metrics, phases, errors, warnings in the log, events.
+    """Return what changed at a step, largest change first: metrics, phases, errors, warnings in the log, events.
 
-    A series counts if its level changes there, or if its value there stands out from those around it; levels are
-    medians, and the size of a change is measured by the noise of the series.
+    A series has changed if its level shifts there, or if its value there stands out from those around it. Levels are
+    medians, and the size of a change is relative to the noise of the series.
 
     Raises:
         QueryError: the run has no such finished step, or the window is out of range.
@@ -112,7 +112,7 @@ def what_changed(cursor: Cursor, step: int, window: int = 40) -> Changes:
     chosen = sorted(one for one in windows if abs(one.step - step) <= window and one.end_ns is not None)
     places = {one.step: place for place, one in enumerate(chosen)}
     if step not in places:
-        raise QueryError(f"step {step} cannot be looked at: it has not finished, or there is none of that number.")
+        raise QueryError(f"no changes for step {step}: it has not finished, or does not exist.")
     series = list(_every_series(cursor, chosen))
     found = [change for one in series if (change := _change_of(one, chosen, places[step])) is not None]
     found += _events(cursor, chosen, places[step])
@@ -135,7 +135,7 @@ def _change_of(series: _Series, chosen: list[StepWindow], place: int) -> Change 
 
 
 def _lost_number(series: _Series, step: int, finite: Mapping[int, float]) -> Change | None:
-    """Return the change of a series that is NaN or infinite at a step, if it was a number in the step before."""
+    """Return the change of a series that is NaN or infinite at a step, if it was finite in the step before."""
     before = [value for one, value in finite.items() if one < step]
     if step - 1 not in finite:
         return None
@@ -185,7 +185,7 @@ def _log_series(cursor: Cursor, chosen: list[StepWindow]) -> Iterator[_Series]:
 
 
 def _template(message: str) -> str:
-    """Return a message without the numbers and texts that differ from line to line.
+    """Return a message without the numbers and quoted texts that vary between lines.
 
     >>> _template("request 17 took 3.5 s for 'a b'")
     'request # took # s for #'
@@ -194,7 +194,7 @@ def _template(message: str) -> str:
 
 
 def _events(cursor: Cursor, chosen: list[StepWindow], place: int) -> Iterable[Change]:
-    """Return the events at a step, or right before it, that are rare in the steps before."""
+    """Return the events at a step or right before it that are rare in earlier steps."""
     near = {chosen[at].step for at in range(max(0, place - 1), place + 1)}
     earlier: Counter[str] = Counter()
     here: dict[str, tuple[int, str | None]] = {}
@@ -213,7 +213,7 @@ def _events(cursor: Cursor, chosen: list[StepWindow], place: int) -> Iterable[Ch
 def _by_step(
     cursor: Cursor, sql: str, chosen: list[StepWindow], given: dict[str, Any]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield rows that begin with a time, and the step in whose time each falls."""
+    """Yield rows of a query whose first column is a time, with the step of that time."""
     starts = [one.start_ns for one in chosen]
     more = {"start": starts[0], "end": chosen[-1].end_ns, "most": _MAX_ROWS}
     for at_ns, *row in cursor.execute(sql, given | more).fetchall():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -197,19 +197,15 @@ def _explains(cause: Case, symptom: Case) -> bool:
     assert cause.finding is not None and symptom.finding is not None  # noqa: S101, PT018  # both are open
     if cause.finding.severity == "info" != symptom.finding.severity:
         return False  # a fault that is not worth a warning does not cause one
-    if cause.rule.is_local and _are_apart(cause.finding.culprit, symptom.finding.culprit):
-        return False
     one, other = cause.finding, symptom.finding
+    hosts = {host for host in (one.culprit.get("host"), other.culprit.get("host")) if host}
+    if cause.rule.is_local and len(hosts) > 1:
+        return False
     if other.start_ns >= one.start_ns - _SLACK_NS:
         return True
     if one.first_step is None or other.first_step is None:
         return False
     return other.first_step >= one.first_step - _SLACK_STEPS
-
-
-def _are_apart(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """Return whether two culprits are on different hosts."""
-    return bool(one.get("host") and other.get("host")) and one["host"] != other["host"]
 
 
 def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:

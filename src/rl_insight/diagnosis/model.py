@@ -87,7 +87,6 @@ class RunModel:
         self._unheard: list[ProcessRow] = []
         """Workers that have ended, or were not heard from recently."""
         self._states: dict[int, Liveness] = {}
-        self._marked: list[Step] = []
         self._leaders = Leaders(feed)
         self._waits: list[bool] = []
         """By name number: whether it is a wait."""
@@ -143,8 +142,7 @@ class RunModel:
                 self.stacks[self._subject(event)] = event
             else:
                 self.events.append(event)
-        self._apply_samples(moment.samples)
-        self.new_steps = self._close_steps(moment.marks)
+        self.new_steps = self._close_steps(moment.marks, self._apply_samples(moment.samples))
         self.roles.settle(self.as_of_ns)
 
     def _subject(self, event: EventRow) -> int:
@@ -228,7 +226,8 @@ class RunModel:
         is_noted = spans.is_state & (steps != NO_STEP)
         self.roles.add(spans.take(is_noted), steps[is_noted])
 
-    def _apply_samples(self, samples: list[SampleRow]) -> None:
+    def _apply_samples(self, samples: list[SampleRow]) -> list[Step]:
+        """Add samples; returns the steps that a step counter ended."""
         for sample in samples:
             series = self._feed.series[sample.series_id]
             if "source" in series.labels and self.hardware.add(series, sample):
@@ -240,30 +239,26 @@ class RunModel:
                 self._counted.add_sample(sample, series.process)
             elif series.kind == "gauge":
                 self.metrics.add(series.name, sample.step, sample.time_ns, sample.value, series.process)
-        self._marked += self._counted.advance(self.as_of_ns, None if self.has_span_steps else self.steps)
+        counted = self._counted.advance(self.as_of_ns, None if self.has_span_steps else self.steps)
         if not self.has_span_steps and self._counted.lead is not None:
             self.lead = self._counted.lead
+        return counted
 
-    def _close_steps(self, marks: list[MarkRow]) -> list[Step]:
+    def _close_steps(self, marks: list[MarkRow], counted: list[Step]) -> list[Step]:
         for mark in marks:
             self.last_activity_ns = max(self.last_activity_ns, mark.last_ns)
         if self.has_span_steps:
             return self.steps.close(self.as_of_ns, has_ended=self.lead_has_ended())
-        for mark in marks:
-            self._note_mark(mark)
-        marked, self._marked = self._marked, []
-        return marked
+        return counted + [step for mark in marks if (step := self._note_mark(mark)) is not None]
 
-    def _note_mark(self, mark: MarkRow) -> None:
-        if mark.step is None:
-            return
-        role = self.processes[mark.process].role
-        if self.lead is None or leadership(role) > leadership(self.lead):
-            self.lead = role
-        if role == self.lead:
-            step = self.steps.mark(mark.step, mark.time_ns, self.processes[mark.process].generation)
-            if step is not None:
-                self._marked.append(step)
+    def _note_mark(self, mark: MarkRow) -> Step | None:
+        """Add a mark; returns the step that it ends."""
+        process = self.processes[mark.process]
+        if mark.step is not None and (self.lead is None or leadership(process.role) > leadership(self.lead)):
+            self.lead = process.role
+        if mark.step is None or process.role != self.lead:
+            return None
+        return self.steps.mark(mark.step, mark.time_ns, process.generation)
 
     # -- queries
 
@@ -277,20 +272,18 @@ class RunModel:
 
     def state_of(self, process: ProcessRow) -> Liveness:
         """Return the state of a process as of now; an imported one is live up to its last record."""
-        state = self._states.get(process.number)
-        if state is None:
-            state = self._states[process.number] = self._state_of(process)
-        return state
-
-    def _state_of(self, process: ProcessRow) -> Liveness:
+        if (known := self._states.get(process.number)) is not None:
+            return known
         state = liveness(
             final=process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND),
             last_seen_ns=max(process.last_seen_ns, self.listening_since_ns) if process.is_live else self.as_of_ns,
             heartbeat_s=process.heartbeat_s,
             now_ns=self.as_of_ns,
         )
-        # The process that replaced it shows what is wrong now.
-        return "ended" if state == "silent" and self._feed.is_replaced(process, self.as_of_ns) else state
+        if state == "silent" and self._feed.is_replaced(process, self.as_of_ns):
+            state = "ended"  # the process that replaced it shows what is wrong now
+        self._states[process.number] = state
+        return state
 
     def silent_s(self, process: ProcessRow) -> float:
         """Return how long a process has been silent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,15 +55,16 @@ GPUS: Final = Input(
     "install rl-insight[nvml], or let Ray's dashboard report them",
 )
 HOSTS: Final = Input(lambda model: model.hardware.hosts, "host metrics", "turn on hardware monitoring")
-ADD_TARGET: Final = "register the address of vLLM or SGLang with `rl-insight server targets`"
 
 
-def engine_input(*readings: str) -> Input:
-    """Return the input of a rule that needs some readings of the same engine."""
+def engine_input(*alternatives: set[str]) -> Input:
+    """Return the input of a rule that needs one of several sets of readings, all of the same engine."""
     return Input(
-        lambda model: any(engine.quantities.keys() >= {*readings} for engine in model.hardware.engines.values()),
+        lambda model: any(
+            one.quantities.keys() >= some for one in model.hardware.engines.values() for some in alternatives
+        ),
         "vLLM or SGLang metrics",
-        ADD_TARGET,
+        "register the address of the engine with `rl-insight server targets`",
     )
 
 
@@ -99,6 +101,7 @@ class Rule(ABC):
     """
 
     name: ClassVar[str]
+    """By default the name of the class, in snake case."""
     threshold: ClassVar[str]
     """When it fires, for the documentation; parameters in braces."""
     needs: ClassVar[str] = ""
@@ -116,6 +119,9 @@ class Rule(ABC):
     """It does not explain findings about another host."""
     asks_stacks: ClassVar[bool] = False
     """Its evidence includes the stacks of the processes."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__dict__.get("name") or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         known = {parameter.name: parameter.default for parameter in self.parameters}

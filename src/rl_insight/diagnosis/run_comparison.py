@@ -72,7 +72,9 @@ def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
     names = (summary(first).run_id, summary(second).run_id)
     config = config_differences(run_config(first), run_config(second))
     lengths = (_step_seconds(first), _step_seconds(second))
-    common = _common_steps(*lengths)
+    common = {*lengths[0]} & {*lengths[1]}
+    newest = max(common, default=0)
+    common = {step for step in common if step > newest - MAX_STEPS}
     times: list[Pair] = []
     metrics: list[Pair] = []
     if common:
@@ -99,11 +101,6 @@ def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
 def _step_seconds(cursor: Cursor) -> dict[int, float]:
     found = steps(cursor, MAX_STEPS)
     return {one.step: (one.end_ns - one.start_ns) / 1e9 for one in found if one.end_ns is not None}
-
-
-def _common_steps(first: Mapping[int, float], second: Mapping[int, float]) -> set[int]:
-    common = {*first} & {*second}
-    return {step for step in common if step > max(common) - MAX_STEPS} if common else set()
 
 
 def _phase_seconds(found: Breakdown, common: set[int]) -> dict[str, float]:
@@ -155,15 +152,12 @@ def _time_words(times: Sequence[Pair]) -> list[str]:
         (pair for pair in times if pair.name != STEP and (pair.second - pair.first) / total >= 0.2),
         key=lambda pair: -abs(pair.second - pair.first),
     )[:_NAMED_PHASES]
-    words = " and ".join(f"{pair.name} ({_signed_seconds(pair.second - pair.first)})" for pair in causes)
+    sign = "+" if total > 0 else "-"
+    words = " and ".join(f"{pair.name} ({sign}{seconds_text(abs(pair.second - pair.first))})" for pair in causes)
     because = f", mostly because of {words}" if causes else ""
     return [
         f"Steps take {seconds_text(step.second)} instead of {seconds_text(step.first)} ({step.change:+.0%}){because}"
     ]
-
-
-def _signed_seconds(seconds: float) -> str:
-    return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
 
 
 def _metric_words(metrics: Sequence[Pair]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which rules are evaluated, and with which thresholds, as people configure it."""
+"""The configuration of rules: which ones are evaluated, and with which thresholds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SWITCH = "enabled"
 
 
 def make_settings(rules: Mapping[str, Any], only: frozenset[str] | None = None) -> Settings:
-    """Return the settings for `diagnosis.rules`: rule to parameter to value; `enabled: false` switches a rule off.
+    """Return the settings for `diagnosis.rules`: rule to parameter to value; `enabled: false` turns a rule off.
 
     Raises:
         ConfigError: a rule or parameter is unknown, or a value is not a number.
@@ -43,7 +43,7 @@ def make_settings(rules: Mapping[str, Any], only: frozenset[str] | None = None) 
 
 
 def rules_version(settings: Settings) -> str:
-    """Return a text that differs once a rule, or what one is configured with, has changed."""
+    """Return a text that changes with the rules and their settings."""
     digest = hashlib.blake2b(digest_size=12)
     for path in sorted(Path(__file__).parent.rglob("*.py")):  # a version number stays the same during development
         digest.update(path.read_bytes())
@@ -53,10 +53,10 @@ def rules_version(settings: Settings) -> str:
 
 
 def check_rule(name: str) -> None:
-    """Refuse the name of a rule that does not exist.
+    """Check that a rule exists.
 
     Raises:
-        ConfigError: it does not; names the nearest one.
+        ConfigError: it does not; suggests the closest one.
     """
     names = [rule.name for rule in RULES]
     if name not in names:

@@ -47,7 +47,7 @@ class Observation:
     start_ns: int | None = None
     """Start of the observed interval; None uses `time_ns`."""
     family: str = ""
-    """A fault is confirmed and resolved only by observations of its own family."""
+    """A fault is confirmed and resolved only by observations of the same family."""
 
 
 def fact(name: str, value: float, unit: str = "", compared_with: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Spans as columns: a moment of a large run has tens of thousands of them, and rules look at few one by one."""
+"""Spans as columns: a moment of a large run has tens of thousands, and rules read few of them one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import STATE_SEGMENTS, SpanRow
 
 SEGMENTS: Final = ("duration", "state_interval", "state_nested", "phase", "other")
-"""By code; the kinds of adapters are all one."""
+"""By code; those of adapters are all `other`."""
 PHASE: Final = SEGMENTS.index("phase")
 STATE_INTERVAL: Final = SEGMENTS.index("state_interval")
 _IS_STATE: Final = np.array([segment in STATE_SEGMENTS for segment in SEGMENTS])
@@ -28,18 +28,18 @@ class SpanTable(NamedTuple):
     name_id: Column
     segment: Column
     step: Column
-    """`NO_STEP` where there is none."""
+    """`NO_STEP` if there is none."""
     failed: Column
     error: Column
     session_id: Column
     tool: Column
     tokens: Column
-    """NaN where there are none."""
+    """NaN if there are none."""
     depth: Column
 
     @property
     def size(self) -> int:
-        """How many spans there are."""
+        """The number of spans."""
         return int(self.end_ns.size)
 
     @property
@@ -49,11 +49,11 @@ class SpanTable(NamedTuple):
 
     @property
     def seconds(self) -> Column:
-        """How long each took."""
+        """The duration of each."""
         return np.asarray((self.end_ns - self.start_ns) / 1e9)
 
     def take(self, which: Column | slice) -> SpanTable:
-        """Return some of the spans: by a mask, by places or a slice."""
+        """Return some of the spans, by a mask, places or a slice."""
         if not isinstance(which, slice) and which.dtype == np.bool_:
             if which.all():
                 return self
@@ -62,7 +62,7 @@ class SpanTable(NamedTuple):
         return SpanTable(*(_repeated(column, size) if _is_repeated(column) else column[which] for column in self))
 
     def rows(self, names: Sequence[str]) -> list[SpanRow]:
-        """Return the spans one by one."""
+        """Return the spans as rows."""
         columns: list[list[Any]] = [column.tolist() for column in self]
         columns[4] = [names[number] for number in columns[4]]
         columns[5] = [SEGMENTS[code] for code in columns[5]]
@@ -72,17 +72,17 @@ class SpanTable(NamedTuple):
 
 
 def told_tokens(tokens: Sequence[float]) -> list[float | None]:
-    """Return numbers of tokens, None where there is none."""
+    """Return token counts, with None for NaN."""
     return [None if count != count else count for count in tokens]  # noqa: PLR0124  # NaN alone differs from itself
 
 
 def read_spans(found: dict[str, Column]) -> SpanTable:
-    """Return the spans of a query whose columns have the names of a table's."""
+    """Return the spans of a query with the columns of a `SpanTable`."""
     return SpanTable(*(_plain(found[name]) for name in SpanTable._fields))
 
 
 def _plain(column: Column) -> Column:
-    """Return a column with None for the values that are missing."""
+    """Return a column with None for missing values."""
     if isinstance(column, np.ma.MaskedArray):
         is_missing = np.ma.getmaskarray(column)
         if is_missing.all():
@@ -99,7 +99,7 @@ def _are_same(one: Any, other: Any) -> Any:
 
 
 def _repeated(column: Column, size: int) -> Column:
-    """Return so many of the first value of a column, all in one place: most columns of a moment have but one value."""
+    """Return the first value of a column `size` times without copies: most columns of a moment have a single value."""
     return np.broadcast_to(column[:1].copy(), size)
 
 
@@ -108,7 +108,7 @@ def _is_repeated(column: Column) -> bool:
 
 
 def joined(tables: Sequence[SpanTable]) -> SpanTable:
-    """Return tables one after the other."""
+    """Return tables concatenated."""
     tables = [table for table in tables if table.size] or tables[:1]
     if len(tables) == 1:
         return tables[0]
@@ -144,13 +144,13 @@ class RunningSpans:
         self._running: SpanTable | None = None
 
     def add(self, spans: SpanTable) -> None:
-        """Take spans in any order."""
+        """Add spans in any order."""
         waiting = spans if self._arrived is None else joined([self._arrived.take(slice(self._place, None)), spans])
         self._arrived = waiting.take(np.argsort(waiting.start_ns, kind="stable"))
         self._place = 0
 
     def advance(self, until_ns: int) -> SpanTable | None:
-        """Return the spans that ended up to a moment, in the order of their ends."""
+        """Return the spans that ended up to a moment, ordered by their ends."""
         if self._arrived is None:
             return None
         first, self._place = self._place, int(np.searchsorted(self._arrived.start_ns, until_ns, side="right"))
@@ -163,5 +163,5 @@ class RunningSpans:
         return ended.take(np.argsort(ended.end_ns, kind="stable"))
 
     def open(self, begun_by_ns: int) -> SpanTable | None:
-        """Return the spans that run at the moment of the last `advance` and began by another one."""
+        """Return the spans that are running at the moment of the last `advance` and began by a given time."""
         return None if self._running is None else self._running.take(self._running.start_ns <= begun_by_ns)

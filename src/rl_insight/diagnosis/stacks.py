@@ -1,4 +1,4 @@
-"""What stacks say about stuck work: the large group waits, the small one is the culprit."""
+"""Stacks as evidence of stuck work: the large group of processes is waiting, the small one is the culprit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ _PAUSED: Final = re.compile(r"[/(](pdb|bdb|debugpy|pydevd\w*|code|cmd|ipdb|IPyth
 
 def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -> list[dict[str, Any]]:
     """Return where the culprit is, where its task is, and where the largest group of processes is."""
-    known = {
-        number: read_told(event.text).stacks for number, event in model.stacks.items() if event.time_ns >= since_ns
-    }
+    sent = {number: event.text for number, event in model.stacks.items() if event.time_ns >= since_ns}
+    known = {number: stacks for number, text in sent.items() if (stacks := read_told(text).stacks)}
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, stacks in known.items():
-        if stacks:
-            groups.setdefault(tuple(map(function_of, stacks[0].frames)), []).append(number)
+        groups.setdefault(tuple(map(function_of, stacks[0].frames)), []).append(number)
     if not groups:
         return []
     largest = max(groups.values(), key=len)
@@ -36,24 +34,21 @@ def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -
         title = model.processes[number].title
         compared = {} if number in largest else {"compared_with": waits}
         found.append({"name": f"stack of {title}", "value": _text(known[number][0])} | compared)
-        task = next((one for one in known[number] if one.kind == "task" and _is_about(one, culprit)), None)
+        session_id = culprit.get("session_id") or ""
+        task = next((one for one in known[number] if one.kind == "task" and one.session_id == session_id), None)
         if task is not None:
             found.append({"name": f"task {task.name} of {title}", "value": _text(task)})
     return found or [{"name": "stack of most processes", "value": _text(known[largest[0]][0])}]
 
 
 def is_paused(model: RunModel, since_ns: int) -> bool | None:
-    """Return whether a process is in a debugger or waits for input, by its stacks; None while none have arrived."""
+    """Return whether stacks show a debugger or a prompt for input; None before any have arrived."""
     told = [event for event in model.stacks.values() if event.time_ns >= since_ns]
     if not told:
         return None
     return any(
         _PAUSED.search(frame) for event in told for stack in read_told(event.text).stacks for frame in stack.frames
     )
-
-
-def _is_about(stack: Stack, culprit: Mapping[str, Any]) -> bool:
-    return stack.session_id is not None and stack.session_id == culprit.get("session_id")
 
 
 def _text(stack: Stack) -> str:

@@ -31,11 +31,11 @@ class TrackPoint:
 
     @property
     def value(self) -> float:
-        """The mean of the finite values; NaN when there are none."""
+        """The mean of the finite values; NaN if there are none."""
         return self.total / self.count if self.count else float("nan")
 
     def add(self, value: float, time_ns: int, process: int) -> None:
-        """Take one value."""
+        """Add a value."""
         if not isfinite(value):
             if self.bad_process is None or time_ns < self.bad_ns:
                 self.bad_process, self.bad_ns = process, time_ns
@@ -53,11 +53,11 @@ class Track:
     name: str
     points: list[TrackPoint] = field(default_factory=list)
     dropped: int = 0
-    """How many old points are no longer kept."""
+    """The number of old points that are no longer kept."""
     _by_step: dict[int, TrackPoint] = field(default_factory=dict)
 
     def add(self, step: int | None, time_ns: int, value: float, process: int) -> None:
-        """Take one value; values of one step become one point."""
+        """Add a value; values of one step become one point."""
         point = self._by_step.get(step) if step is not None else None
         if point is not None and time_ns - point.time_ns > _SAME_NS and self.points[-1] is not point:
             point = None  # the run was resumed from an earlier step
@@ -78,7 +78,7 @@ class Track:
         self._by_step = {point.step: point for point in self.points if point.step is not None}
 
     def settled(self, as_of_ns: int, first: int) -> Iterator[tuple[int, TrackPoint]]:
-        """Yield the points from a number on that will change no more, with their numbers."""
+        """Yield the points from a number on that will no longer change, with their numbers."""
         for place in range(max(0, first - self.dropped), len(self.points)):
             point = self.points[place]
             if point.time_ns + SETTLED_NS > as_of_ns and place == len(self.points) - 1:
@@ -86,13 +86,13 @@ class Track:
             yield place + self.dropped, point
 
     def before(self, number: int, count: int) -> list[float]:
-        """Return the values of up to so many points before a number, in order."""
+        """Return the values of up to `count` points before a number, in order."""
         place = number - self.dropped
         values = [point.value for point in self.points[max(0, place - count) : max(0, place)]]
         return [value for value in values if isfinite(value)]
 
     def at(self, step: int | None) -> float | None:
-        """Return the value in a step; None where there is none."""
+        """Return the value in a step; None if there is none."""
         point = self._by_step.get(step) if step is not None else None
         return point.value if point is not None and point.count else None
 
@@ -101,13 +101,13 @@ _ORDER = {normalized(name): place for names in CANONICAL.values() for place, nam
 
 
 class Metrics:
-    """Every metric of a run that rules know."""
+    """Every metric of a run that rules use."""
 
     def __init__(self) -> None:
         self._tracks: dict[str, dict[str, Track]] = {}
 
     def add(self, name: str, step: int | None, time_ns: int, value: float, process: int) -> None:
-        """Take a value of a metric by the name that the run uses."""
+        """Add a value of a metric by its name in the run."""
         canonical = canonical_name(name)
         if canonical is None:
             return
@@ -119,7 +119,7 @@ class Metrics:
         track.add(step, time_ns, value, process)
 
     def track(self, canonical: str) -> Track | None:
-        """Return a metric; of several names for it, the one that the table lists first."""
+        """Return a metric; if the run has several names for it, the one that the table lists first."""
         named = self._tracks.get(canonical)
         if not named:
             return None

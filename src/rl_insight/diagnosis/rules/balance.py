@@ -95,7 +95,6 @@ class _Balance(StepRule):
 class RolloutBound(_Balance):
     """The trainer is starved: rollout is the bottleneck."""
 
-    name = "rollout_bound"
     threshold = (
         "The trainer waits for {waiting:.0%} of the step and the rollout idles for at most {idle:.0%}, in 3 of 5."
     )
@@ -118,7 +117,6 @@ class RolloutBound(_Balance):
 class TrainerBound(_Balance):
     """The rollout is throttled: the trainer is the bottleneck."""
 
-    name = "trainer_bound"
     threshold = (
         "The rollout waits for {waiting:.0%} of the step and the trainer idles for at most {idle:.0%}, in 3 of 5."
     )
@@ -139,7 +137,6 @@ class TrainerBound(_Balance):
 class SyncOverhead(_Balance):
     """Trainer and rollout wait at the same time."""
 
-    name = "sync_overhead"
     threshold = "Both wait at the same time for {waiting:.0%} of the step, in 3 of 5 steps."
     remedy = "Check what is open while both wait: the weight sync, a save, the data loader, or a queue."
     parameters = (Parameter("waiting", 0.3, "Share of the step in which both wait"),)
@@ -161,7 +158,6 @@ class SyncOverhead(_Balance):
 class SerialAsync(_Balance):
     """An asynchronous run executes serially."""
 
-    name = "serial_async"
     threshold = (
         "Less than {overlap:.0%} of the work of trainer and rollout overlaps, relative to the shorter of the two, in 3 "
         "of 5 steps, although samples may be at least one version old."

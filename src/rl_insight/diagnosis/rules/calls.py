@@ -67,7 +67,6 @@ class _History:
 class SlowTool(_CallRule):
     """A tool has become slow."""
 
-    name = "slow_tool"
     threshold = (
         "The p95 or the median of a tool's calls in the step, or of its last 30 calls, is {factor} times what it was, "
         "the p95 is above {floor_s} s, and the median is at least {median_factor} times what it was, beyond any "
@@ -137,10 +136,9 @@ class SlowTool(_CallRule):
 class ToolErrors(_CallRule):
     """Calls of a tool or sandbox are failing."""
 
-    name = "tool_errors"
     threshold = (
-        "More than {share:.0%} of a tool's calls in the last 5 steps failed, at least {least} of them, and more than "
-        "its usual error rate explains with a probability of {chance}; in 3 of 5 steps. Critical above {critical:.0%}."
+        "More than {share:.0%} of a tool's calls in the last 5 steps failed, at least {least} of them, which its usual "
+        "error rate explains with a probability below {chance}; in 3 of 5 steps. Critical above {critical:.0%}."
     )
     remedy = "Retry only infrastructure errors, and fix the environment that the error names."
     parameters = (
@@ -197,7 +195,6 @@ class ToolErrors(_CallRule):
 class SlowReward(StepShare):
     """The reward is the bottleneck."""
 
-    name = "slow_reward"
     threshold = (
         "Reward states of the leading role take {share:.0%} of the step, in 3 of 5 steps; or scoring takes {factor} "
         "times as long as before."

@@ -1,4 +1,4 @@
-"""Inference engines: dead, stuck, out of KV cache, with a growing queue, a cold prefix cache or old weights."""
+"""Inference engines: dead, stuck, out of KV cache, with a growing queue, or with a cold prefix cache."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout, state_kind
 from rl_insight.diagnosis.robust import baseline, median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
-from rl_insight.diagnosis.rule import (
-    ADD_TARGET,
-    PERSISTENT,
-    Confirmation,
-    DeviceRule,
-    Input,
-    MomentRule,
-    Parameter,
-    StepRule,
-    engine_input,
-)
+from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, MomentRule, Parameter, StepRule, engine_input
 from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
@@ -43,7 +33,6 @@ def _waiting_s(model: RunModel, process: ProcessRow | None) -> float:
 class DeadEngine(MomentRule):
     """An engine or rollout process is dead, and the trainer is waiting for it."""
 
-    name = "dead_engine"
     threshold = (
         "A scrape target has been down for {down_s} s, or a rollout process has missed three heartbeats. Critical if "
         "another role has been waiting for at least {waiting_s} s."
@@ -53,10 +42,9 @@ class DeadEngine(MomentRule):
         Parameter("down_s", 10, "How long a target must be down, in seconds"),
         Parameter("waiting_s", 10, "How long another role must have waited, in seconds"),
     )
-    requires = Input(
-        lambda model: model.hardware.engines or any(is_rollout(process.role) for process in model.workers()),
-        "rollout processes or engines",
-        ADD_TARGET,
+    requires = engine_input()._replace(
+        is_in=lambda model: model.hardware.engines or any(is_rollout(process.role) for process in model.workers()),
+        what="rollout processes or engines",
     )
     rank = 10
     asks_stacks = True
@@ -112,7 +100,6 @@ class DeadEngine(MomentRule):
 class StuckEngine(DeviceRule):
     """An engine is alive but stuck: it has running requests and generates no tokens."""
 
-    name = "stuck_engine"
     threshold = (
         "Requests have been running for {still_s} s without a single token; or it is asleep with requests waiting."
     )
@@ -123,7 +110,7 @@ class StuckEngine(DeviceRule):
         "stalled_run", "stuck_session", "rollout_bound", "step_regression", "engine_queue", "gpu_idle_in_rollout",
         "replica_imbalance", "collective_hang", "straggler",
     })  # fmt: skip
-    requires = engine_input("running")
+    requires = engine_input({"running"})
     devices, window = "engines", "still_s"
 
     def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
@@ -152,10 +139,9 @@ class StuckEngine(DeviceRule):
         )
 
 
-class CacheThrash(DeviceRule):
+class KvCacheThrash(DeviceRule):
     """The KV cache is thrashing: requests are preempted because it is full."""
 
-    name = "kv_cache_thrash"
     threshold = (
         "At least {per_minute} preemptions per minute over {window_s} s with the cache at least {usage:.0%} full."
     )
@@ -166,7 +152,7 @@ class CacheThrash(DeviceRule):
         Parameter("window_s", 60, "Window, in seconds"),
     )
     explains = frozenset({"gpu_idle_in_rollout", "engine_queue"})
-    requires = engine_input("preemptions")
+    requires = engine_input({"preemptions"})
     devices = "engines"
 
     def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
@@ -191,7 +177,6 @@ class CacheThrash(DeviceRule):
 class EngineQueue(DeviceRule):
     """An engine's queue is growing."""
 
-    name = "engine_queue"
     threshold = (
         "At least {factor} times as many requests waiting as running in every reading over {window_s} s: a warning if "
         "the queue keeps growing (rank correlation {trend}), else info, as the queue of a batch submitted at once "
@@ -204,7 +189,7 @@ class EngineQueue(DeviceRule):
         Parameter("trend", 0.8, "Rank correlation of a growing queue with time"),
     )
     rank = 60
-    requires = engine_input("waiting")
+    requires = engine_input({"waiting"})
     devices = "engines"
 
     def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
@@ -230,7 +215,6 @@ class EngineQueue(DeviceRule):
 class ColdPrefixCache(StepRule):
     """An engine's prefix cache is useless."""
 
-    name = "cold_prefix_cache"
     threshold = (
         "Over the last 5 steps the hit rate is below half of what it was: a warning; or below {share:.0%} of (n - 1) / "
         "n with n samples per prompt: info. In 4 of 5 steps."
@@ -240,11 +224,7 @@ class ColdPrefixCache(StepRule):
         Parameter("share", 0.5, "Hit rate relative to the expected one"),
         Parameter("least", 0.2, "Lowest hit rate before for a drop to count"),
     )
-    requires = Input(
-        lambda model: any(one.is_in(model) for one in (engine_input("hit_rate"), engine_input(*_PREFIX))),
-        "prefix-cache metrics of engines",
-        ADD_TARGET,
-    )
+    requires = engine_input({"hit_rate"}, {*_PREFIX})
     confirmation = PERSISTENT
     rank = 61
 
@@ -297,54 +277,3 @@ def _expected_rate(model: RunModel, start_ns: int, end_ns: int) -> float | None:
     tasks = Counter(one.task_id for one in model.sessions_between(start_ns, end_ns) if one.task_id)
     samples = median(tasks.values()) if tasks else 0
     return (samples - 1) / samples if samples >= 2 else None
-
-
-class StaleEngineWeights(StepRule):
-    """The engine does not pick up new weights: syncs happen, but sessions keep the old model version."""
-
-    name = "stale_engine_weights"
-    threshold = "The newest model version of finished sessions has not advanced over {syncs} steps with a weight sync."
-    needs = "sessions with numeric model versions, and weight-sync states"
-    remedy = "Check that the engine applies the update: its sleep level, weight names, and the version it reports."
-    parameters = (
-        Parameter("syncs", 5, "Steps with a weight sync"),
-        Parameter("advanced", 3, "How often the version must have advanced before"),
-    )
-    confirmation = Confirmation(1, 1)
-    rank = 24
-    explains = frozenset({"stale_samples", "engine_mismatch", "mismatch_growth", "importance_weights"})
-
-    def _begin(self) -> None:
-        self._newest = -1
-        self._advanced = 0
-        self._syncs = 0
-
-    def missing(self, model: RunModel) -> str | None:
-        """Return that sessions have no numeric versions."""
-        if self._newest < 0:
-            return "no numeric model versions: pass model_version to rl_insight.session"
-        return super().missing(model)
-
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        finished = model.sessions_between(step.start_ns, step.end_ns)
-        versions = [int(text) for one in finished if (text := one.model_version or "").isdecimal()]
-        if not versions:
-            return None
-        if max(versions) > self._newest:
-            self._advanced += 1
-            self._newest, self._syncs = max(versions), 0
-            return []
-        self._syncs += "sync" in step.kind
-        if self._advanced < self["advanced"] or self._syncs < self["syncs"]:
-            return []
-        return [
-            Signal(
-                {"phase": "sync"},
-                f"The engine still generates with version {self._newest} after {self._syncs} weight syncs",
-                "Sessions that finish now use the same weights as before those syncs.",
-                "critical",
-                key=("engine",),
-                anchor=f"version {self._newest}",
-                evidence=[fact("syncs since the version advanced", self._syncs), fact("version", self._newest)],
-            )
-        ]

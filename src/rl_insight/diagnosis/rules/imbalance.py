@@ -18,7 +18,6 @@ from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 class DataImbalance(RoleRule):
     """Work is spread unevenly across ranks: a different rank is slowest in each step."""
 
-    name = "data_imbalance"
     threshold = (
         "The slowest rank takes {ratio} times the median in an update or log-probability state, the interquartile "
         "range is {spread:.0%} of the median, and at least three different ranks were slowest within 5 steps; or the "
@@ -102,7 +101,6 @@ class DataImbalance(RoleRule):
 class ReplicaImbalance(RoleRule):
     """Replicas are loaded unevenly."""
 
-    name = "replica_imbalance"
     threshold = "A rollout process generates for less than {share:.0%} of the median of its peers, in 4 of 5 steps."
     remedy = "Route requests to the least loaded replica, and check the data-parallel balancer."
     parameters = (Parameter("share", 0.5, "Busy time relative to the median of the peers"),)

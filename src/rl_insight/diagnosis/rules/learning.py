@@ -20,7 +20,6 @@ _FINITE = ("loss", "critic_loss", "gradient_norm", "kl", "entropy", "reward")
 class NonFinite(Rule):
     """A loss, gradient, KL, entropy or reward is NaN or infinite."""
 
-    name = "non_finite"
     threshold = "A single value, without any warm-up. Names the first metric that turned."
     remedy = "Stop and roll back; check the precision, and that no micro-batch is larger than a rank's share."
     requires = Input(
@@ -101,7 +100,6 @@ def reward_gained(model: RunModel, step: int | None) -> bool:
 class EntropyCollapse(BaselineRule):
     """Entropy is collapsing."""
 
-    name = "entropy_collapse"
     threshold = (
         "At most {share:.0%} of the median of the first ten points after the warm-up, below {ceiling}, and still "
         "falling over 20 points, while the reward gains less than 2% of its range; in 3 of 5 steps."
@@ -129,7 +127,6 @@ class EntropyCollapse(BaselineRule):
 class EntropyExplosion(BaselineRule):
     """Entropy is exploding."""
 
-    name = "entropy_explosion"
     threshold = "At least {factor} times its baseline and at least {floor}, without a rising reward; in 3 of 5 steps."
     remedy = "Set the entropy coefficient to 0, lower the upper clip, and mask truncated responses."
     parameters = (Parameter("factor", 3, "Relative to the baseline"), Parameter("floor", 1.0, "Never below this"))
@@ -145,7 +142,6 @@ class EntropyExplosion(BaselineRule):
 class KlBlowup(BaselineRule):
     """The KL divergence is blowing up."""
 
-    name = "kl_blowup"
     threshold = "At least {factor} times its baseline and above {floor}, in 3 of 5 steps."
     remedy = "Lower the learning rate, raise the KL coefficient, or use the k2 or k3 estimator."
     parameters = (Parameter("factor", 10, "Relative to the baseline"), Parameter("floor", 0.1, "Never below this"))
@@ -168,7 +164,6 @@ class KlBlowup(BaselineRule):
 class GradientSpike(BaselineRule):
     """The gradient norm is spiking."""
 
-    name = "gradient_spike"
     threshold = (
         "More than {factor} times the median of the last 30 good points, and {typical} times the largest median of any "
         "10 consecutive points so far, in 3 of 5 steps; only info if the tasks are solved."
@@ -205,7 +200,6 @@ class GradientSpike(BaselineRule):
 class LengthExplosion(BaselineRule):
     """Response length is exploding."""
 
-    name = "length_explosion"
     threshold = (
         "At least {factor} times the median of the last 30 good points, without a rising reward; in 3 of 5 steps."
     )
@@ -225,7 +219,6 @@ class LengthExplosion(BaselineRule):
 class LengthCollapse(BaselineRule):
     """Response length is collapsing."""
 
-    name = "length_collapse"
     threshold = (
         "At most {share:.0%} of the median of the last 30 good points, without a rising reward; in 3 of 5 steps."
     )
@@ -245,7 +238,6 @@ class LengthCollapse(BaselineRule):
 class MoeImbalance(BaselineRule):
     """Experts are loaded unevenly."""
 
-    name = "moe_imbalance"
     threshold = "At least {factor} times its baseline, in 3 of 5 steps."
     remedy = "Add an auxiliary loss, or replay the routing of the rollout."
     parameters = (Parameter("factor", 3, "Relative to the baseline"),)
@@ -261,7 +253,6 @@ class MoeImbalance(BaselineRule):
 class MismatchGrowth(MetricRule):
     """The mismatch between trainer and engine grows with each update."""
 
-    name = "mismatch_growth"
     threshold = (
         "Rises over {points} points (rank correlation {correlation}) to {factor} times the start; in 3 of 5 steps."
     )
@@ -292,7 +283,6 @@ class MismatchGrowth(MetricRule):
 class MismatchAfterSync(BaselineRule):
     """The mismatch between trainer and engine jumped at a weight update."""
 
-    name = "mismatch_after_sync"
     threshold = "At least {factor} times the median of the points before, and at least {smallest}; in 3 of 5 steps."
     remedy = (
         "The engine loaded the update incorrectly: check its weight layout, quantization and sleep level; reload it."

@@ -46,7 +46,6 @@ class _Limit(MetricRule):
 class Truncation(_Limit):
     """Responses are truncated."""
 
-    name = "truncation"
     threshold = "More than {limit:.0%} of responses are truncated in 3 of 5 steps; critical above {critical:.0%}."
     remedy = "Raise the length cap, shape the reward of overlong responses, or filter the prompts."
     parameters = (Parameter("limit", 0.1, "Share of responses"), Parameter("critical", 0.5, "Share that is critical"))
@@ -58,7 +57,6 @@ class Truncation(_Limit):
 class StaleSamples(_Limit):
     """Samples are stale."""
 
-    name = "stale_samples"
     threshold = "Samples are more than {mean} versions old on average, or more than {largest} at most, in 3 of 5 steps."
     remedy = "Shrink the queue, sync weights faster, or give the trainer more capacity."
     parameters = (
@@ -76,7 +74,6 @@ class StaleSamples(_Limit):
 class ClippingSaturated(_Limit):
     """Clipping is saturated."""
 
-    name = "clipping_saturated"
     threshold = "More than {limit:.0%} of tokens are clipped in 3 of 5 steps."
     remedy = "Use fewer inner epochs, a lower learning rate, or fresher samples."
     parameters = (Parameter("limit", 0.5, "Share of clipped tokens"),)
@@ -88,7 +85,6 @@ class ClippingSaturated(_Limit):
 class DeadGroups(_Limit):
     """Most groups have identical rewards and teach nothing."""
 
-    name = "dead_groups"
     threshold = (
         "At least {limit:.0%} of groups have the same reward for all samples in 3 of 5 steps; critical from "
         "{critical:.0%}. If the mean reward is at least {easy:.0%} of the best, the tasks are too easy: one severity "
@@ -124,7 +120,6 @@ class DeadGroups(_Limit):
 class EngineMismatch(_Limit):
     """Trainer and inference engine disagree about log-probabilities."""
 
-    name = "engine_mismatch"
     threshold = (
         "The mean difference of probabilities is above {probability}, that of log-probabilities above {logprob}, or "
         "the KL above {kl}; in 3 of 5 steps."
@@ -154,7 +149,6 @@ class EngineMismatch(_Limit):
 class ImportanceWeights(_Limit):
     """Importance weights are off."""
 
-    name = "importance_weights"
     threshold = (
         "The mean weight is below {low} or above {high}, or the effective sample size is below {size}; in 3 of 5 steps."
     )
@@ -184,7 +178,6 @@ class ImportanceWeights(_Limit):
 class AbortedResponses(_Limit):
     """Responses are aborted."""
 
-    name = "aborted_responses"
     threshold = "More than {limit:.0%} of responses are aborted in 3 of 5 steps."
     remedy = "Check the engine's log for the reason; allow aborts only around weight syncs."
     parameters = (Parameter("limit", 0.05, "Share of responses"),)
@@ -196,7 +189,6 @@ class AbortedResponses(_Limit):
 class Repetition(_Limit):
     """Responses are repetitive or garbage."""
 
-    name = "repetition"
     threshold = "More than {limit:.0%} of responses are repetitive in 3 of 5 steps."
     remedy = "Roll back, stop repetition in the engine, and check the engine's precision."
     parameters = (Parameter("limit", 0.1, "Share of responses"),)
@@ -208,7 +200,6 @@ class Repetition(_Limit):
 class SmallEffectiveBatch(_Limit):
     """The effective batch is shrinking."""
 
-    name = "small_effective_batch"
     threshold = "More than {limit:.0%} of the planned samples go unused in 3 of 5 steps; critical above {critical:.0%}."
     remedy = "Find out which filter, mask or error removes most of the samples."
     parameters = (
@@ -224,7 +215,6 @@ class SmallEffectiveBatch(_Limit):
 class ToolFailures(_Limit):
     """Tool calls fail, by the framework's own metric."""
 
-    name = "tool_failures"
     threshold = "More than {limit:.0%} of tool calls fail in 3 of 5 steps."
     remedy = "Retry only infrastructure errors, and fix the environment."
     parameters = (Parameter("limit", 0.05, "Share of calls"),)
@@ -236,7 +226,6 @@ class ToolFailures(_Limit):
 class UselessCritic(_Limit):
     """The critic is useless."""
 
-    name = "useless_critic"
     threshold = "The explained variance is at most {limit} in 3 of 5 steps, after the first 50."
     remedy = "Warm up the critic, and check its learning rate."
     parameters = (Parameter("limit", 0.0, "Explained variance"),)
@@ -252,7 +241,6 @@ class UselessCritic(_Limit):
 class NoUpdate(MetricRule):
     """The policy is not being updated."""
 
-    name = "no_update"
     threshold = "The gradient norm or the learning rate is exactly 0 in 3 of 5 steps."
     remedy = "Check the schedule, dead groups, and whether the trained layers are attached."
     metrics = ("gradient_norm", "learning_rate")

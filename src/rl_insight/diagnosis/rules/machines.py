@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from itertools import pairwise
 from operator import itemgetter
+from statistics import fmean
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
@@ -30,7 +31,6 @@ class _Machine(DeviceRule):
 class ThrottledGpu(_Machine):
     """A GPU is throttled."""
 
-    name = "throttled_gpu"
     threshold = (
         "Over {window_s} s at {busy:.0%} utilization or more, its clock is at most {clock:.0%} of the median of its "
         "peers, and it is at {hot} °C or {power:.0%} of its power limit."
@@ -89,7 +89,6 @@ class ThrottledGpu(_Machine):
 class OverloadedHost(_Machine):
     """A host is overloaded."""
 
-    name = "overloaded_host"
     threshold = "At least {busy:.0%} of all cores are busy in every reading over {window_s} s while its GPUs are idle."
     remedy = "Run fewer workers on the host, pin them, or move the environment elsewhere."
     parameters = (Parameter("busy", 0.95, "Share of busy cores"), _WINDOW)
@@ -123,7 +122,6 @@ class OverloadedHost(_Machine):
 class DiskFull(_Machine):
     """A disk is filling up."""
 
-    name = "disk_full"
     threshold = "At least {limit:.0%} of the disk is in use; critical from {critical:.0%}."
     remedy = "Remove old checkpoints, and move the spill directory."
     parameters = (
@@ -151,7 +149,6 @@ class DiskFull(_Machine):
 class MemoryLeak(_Machine):
     """Host memory is leaking."""
 
-    name = "memory_leak"
     threshold = (
         "More than {now:.0%} of the memory is in use; or it has grown steadily over {window_s} s and will reach 95% "
         "within {hours} h. Names the process that accounts for {process_share:.0%} of the host's growth."
@@ -225,7 +222,6 @@ class MemoryLeak(_Machine):
 class GpuMemoryCreep(_Machine):
     """GPU memory creeps up to its limit."""
 
-    name = "gpu_memory_creep"
     threshold = (
         "At least {limit:.0%} of the memory is in use in every reading over {window_s} s, up by more than {rise:.0%} "
         "of the memory since the first readings."
@@ -262,7 +258,6 @@ class GpuMemoryCreep(_Machine):
 class GpuFault(_Machine):
     """A GPU reports a fault."""
 
-    name = "gpu_fault"
     threshold = "Any error code other than 0."
     remedy = "Drain the machine and look up the code."
     parameters = (_WINDOW,)
@@ -284,10 +279,9 @@ class GpuFault(_Machine):
                        evidence=[fact(track.name, bad[-1].maximum)])]  # fmt: skip
 
 
-class IdleGpus(StepRule):
+class GpuIdleInRollout(StepRule):
     """GPUs are idle during rollout."""
 
-    name = "gpu_idle_in_rollout"
     threshold = (
         "The GPUs of a host are below {limit:.0%} on average while its processes generate, by at least {readings} "
         "readings over the last 5 steps, and below {peers:.0%} of the median of the hosts if there are several; in 3 "
@@ -304,18 +298,15 @@ class IdleGpus(StepRule):
     rank = 62
 
     def _begin(self) -> None:
-        self._steps: deque[dict[str, tuple[float, int]]] = deque(maxlen=5)
+        self._steps: deque[dict[str, list[float]]] = deque(maxlen=5)
 
     def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         self._steps.append(self._readings(model, step))
         if step is not model.new_steps[-1]:
             return None  # the windows of steps that close together overlap: the last one covers them all
-        sums: dict[str, tuple[float, int]] = {}
-        for one in self._steps:
-            for host, (total, count) in one.items():
-                before = sums.get(host, (0.0, 0))
-                sums[host] = (before[0] + total, before[1] + count)
-        means = {host: total / count for host, (total, count) in sums.items() if count >= self["readings"]}
+        hosts = {host for one in self._steps for host in one}
+        readings = {host: [value for one in self._steps for value in one.get(host, [])] for host in sorted(hosts)}
+        means = {host: fmean(values) for host, values in readings.items() if len(values) >= self["readings"]}
         if not means:
             return None
         usual = median(means.values())
@@ -334,27 +325,22 @@ class IdleGpus(StepRule):
         ]
         return found if 2 * len(found) <= len(means) or not are_several else []
 
-    def _readings(self, model: RunModel, step: Step) -> dict[str, tuple[float, int]]:
-        """Return the sum and the count of each host's readings in a step while it generated."""
+    def _readings(self, model: RunModel, step: Step) -> dict[str, list[float]]:
+        """Return each host's readings in a step while it generated."""
         hosts = {gpu.host for gpu in model.hardware.gpus.values()}
         rollouts = {
             process.number: process.host
             for process in model.workers()
             if process.host in hosts and is_rollout(process.role) and process.number in model.activity
         }
-        with_states = set(rollouts.values())
         busy = model.activity.busy_by_group(rollouts, step.start_ns, step.end_ns + 1)
-        found: dict[str, tuple[float, int]] = {}
+        found: dict[str, list[float]] = {}
         for gpu in model.hardware.gpus.values():
-            if gpu.host not in with_states:
-                continue
-            total, count = found.get(gpu.host, (0.0, 0))
             intervals = busy.get(gpu.host, [])
-            for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns):
+            for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns) if intervals else ():
                 place = bisect_right(intervals, moment, key=itemgetter(0)) - 1
                 if place >= 0 and moment < intervals[place][1]:
-                    total, count = total + value, count + 1
-            found[gpu.host] = (total, count)
+                    found.setdefault(gpu.host, []).append(value)
         return found
 
 

@@ -101,7 +101,6 @@ class _Taken:
 class StepRegression(StepRule):
     """Steps take longer than before."""
 
-    name = "step_regression"
     threshold = (
         "A step, or one of its phases other than a wait, exceeds the median of the last 30 good steps of its kind by "
         "max({deviations} MAD, {share:.0%} of the step, {floor_s} s) in 3 of 5 steps, and the mean of the last 5 "
@@ -150,7 +149,9 @@ class StepRegression(StepRule):
         return [self._signal(model, step, taken, baseline, phase)]
 
     def _taken(self, model: RunModel, step: Step) -> _Taken:
-        phases = dict(step.phases) or _told_phases(model, step)
+        tracks = [track for canonical in _TIMES for track in model.metrics.all(canonical)]
+        reported = {track.name: seconds for track in tracks if (seconds := track.at(step.number)) is not None}
+        phases = dict(step.phases) or reported
         before, near = self._states, list(self._states)[-_NEIGHBORS:]
         # For example a probe every tenth step: a step with it is of another kind.
         rare = [
@@ -160,7 +161,8 @@ class StepRegression(StepRule):
         ]
         before.append(frozenset(phases))
         seconds = max(0.0, step.seconds - sum(phases.pop(name) for name in rare))
-        return _Taken(seconds, phases, _length(model, step))
+        length = model.metrics.at("response_length", step.number)
+        return _Taken(seconds, phases, model.metrics.at("tokens", step.number) if length is None else length)
 
     def _slow_phase(self, baseline: _Baseline, taken: _Taken, longer: float) -> str | None:
         """Return the phase that makes a step slow, or "" if no single one does; None if the step is not slow."""
@@ -237,15 +239,3 @@ class StepRegression(StepRule):
             why = f" All work takes {ratio_text(slowdown)} as long as usual: the machine is slow, not one phase."
             return ("warning" if lasted_s > self["patience_s"] else "info"), why
         return "warning", ""
-
-
-def _told_phases(model: RunModel, step: Step) -> dict[str, float]:
-    """Return the phases of a step, by its metrics."""
-    tracks = [track for canonical in _TIMES for track in model.metrics.all(canonical)]
-    return {track.name: told for track in tracks if (told := track.at(step.number)) is not None}
-
-
-def _length(model: RunModel, step: Step) -> float | None:
-    """Return the response length of a step, or else its tokens."""
-    length = model.metrics.at("response_length", step.number)
-    return model.metrics.at("tokens", step.number) if length is None else length

@@ -88,7 +88,6 @@ def is_solved(model: RunModel, step: int | None, share: float = _SOLVED) -> bool
 class RewardDrop(BaselineRule):
     """The reward drops and stays low."""
 
-    name = "reward_drop"
     threshold = (
         "The reward is below the median of the last 10 good steps by {deviations} standard deviations, "
         "{range_share:.0%} of its range so far and {share:.0%} of the median, in 3 of 5 steps; only info if the run "
@@ -143,7 +142,6 @@ class RewardDrop(BaselineRule):
 class FailingReward(StepRule):
     """A judge or verifier is failing silently."""
 
-    name = "failing_reward"
     threshold = (
         "More than {share:.0%} of the reward phases in the last 5 steps fail; or the share of zero rewards jumps by "
         "{jump:.0%} while entropy, length, KL and learning rate stay the same; in 3 of 5 steps."
@@ -222,7 +220,6 @@ class _RewardErrors(ToolErrors):
 class ConstantReward(MetricRule):
     """The reward is constant."""
 
-    name = "constant_reward"
     threshold = (
         "The mean reward changes by less than {change} over {steps} steps; if the value was frequent before, over so "
         "many that chance explains it with a probability of at most {chance}."
@@ -263,7 +260,6 @@ class ConstantReward(MetricRule):
 class RewardHacking(MetricRule):
     """The training reward rises while held-out scores fall: the policy may be gaming the reward."""
 
-    name = "reward_hacking"
     threshold = (
         "The last two evaluations fell, to {drop:.0%} below the best and by {noise} times their noise, while the "
         "training reward rose over {points} steps: info; a warning from {severe:.0%} below the best."
@@ -311,7 +307,6 @@ class RewardHacking(MetricRule):
 class NoisyReward(MetricRule):
     """The mean reward varies so much between steps that no trend is visible."""
 
-    name = "noisy_reward"
     threshold = "The standard deviation is above {variation:.0%} of the mean over {points} steps without a trend: info."
     needs = "a reward metric that is never negative"
     remedy = "Use larger batches or more samples per prompt, or normalize the reward."

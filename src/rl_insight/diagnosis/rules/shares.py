@@ -68,7 +68,6 @@ class StepShare(StepRule):
 class SlowWeightSync(StepShare):
     """The weight sync is slow."""
 
-    name = "slow_weight_sync"
     threshold = (
         "Weight-sync states take {share:.0%} of the step and {floor_s} s, in 3 of 5 steps; or {factor} times as long "
         "as before."
@@ -126,7 +125,6 @@ class _OccasionalShare(StepShare):
 class SlowValidation(_OccasionalShare):
     """Validation takes up too much of the run."""
 
-    name = "slow_validation"
     threshold = (
         "Validation takes {share:.0%} of the last 10 steps, or a single one takes {factor} times the median step."
     )
@@ -143,7 +141,6 @@ class SlowValidation(_OccasionalShare):
 class SlowCheckpoint(_OccasionalShare):
     """Checkpoints stall the run."""
 
-    name = "slow_checkpoint"
     threshold = "Checkpoints take {share:.0%} of the last 10 steps, or a single save takes {longest_s} s."
     remedy = "Save asynchronously, write to the local disk first, and set the group timeout above the time of a save."
     parameters = (
@@ -165,7 +162,6 @@ class SlowCheckpoint(_OccasionalShare):
 class DataStarvation(StepShare):
     """The run is waiting for data."""
 
-    name = "data_starvation"
     threshold = "Loading data takes {share:.0%} of the step and {floor_s} s, in 3 of 5 steps."
     remedy = "Add data-loader workers, prefetch, or keep a local copy."
     parameters = (Parameter("share", 0.1, "Share of the step"), Parameter("floor_s", 0.05, "Shortest time, in seconds"))
@@ -177,7 +173,6 @@ class DataStarvation(StepShare):
 class SwitchOverhead(StepShare):
     """Switching between training and generation is slow."""
 
-    name = "switch_overhead"
     threshold = "Switching takes {share:.0%} of the step and {floor_s} s, in 3 of 5 steps."
     remedy = "Use separate pools, or switch less often."
     parameters = (Parameter("share", 0.15, "Share of the step"), Parameter("floor_s", 1.0, "Shortest time, in seconds"))
@@ -193,7 +188,6 @@ class SwitchOverhead(StepShare):
 class UnattributedTime(StepRule):
     """Part of the step is not covered by any state."""
 
-    name = "unattributed_time"
     threshold = (
         "The lanes of the leading role are in no state for {share:.0%} of the step and {floor_s} s, in 3 of 5 steps; "
         "only info unless it has risen to {factor} times the median and above the longest of the last 30 steps."

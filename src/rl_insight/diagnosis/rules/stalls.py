@@ -249,7 +249,6 @@ def open_work(model: RunModel) -> list[SpanRow]:
 class CollectiveHang(MomentRule):
     """A collective hangs: all ranks of a role but one have been in the same state for too long."""
 
-    name = "collective_hang"
     threshold = (
         "At least {ranks} ranks of a role, and all but {missing} of them, have been in one state for max({shortest_s} "
         "s, {factor} × p99), or {patience} times as long in the first steps; critical after {critical_s} s."

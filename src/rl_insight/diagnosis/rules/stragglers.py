@@ -36,7 +36,6 @@ _MANY_CALLS = 64
 class Straggler(RoleRule):
     """One rank is slower than its peers in step after step."""
 
-    name = "straggler"
     threshold = (
         "The same process takes {ratio} times the median of its role in a state or phase (or {clear_ratio} times, if "
         "that is {deviations} standard deviations of its peers), which costs at least {share:.0%} of the step, in 4 of "
@@ -255,7 +254,6 @@ def _signal(
 class SlowNetwork(RoleRule):
     """The network of a host is slower than that of its peers."""
 
-    name = "slow_network"
     threshold = (
         "In the weight-sync or update states of the last 5 steps a host moves at most {share:.0%} of the bytes per "
         "second of the median host of the role, and spends {ratio} times as long in them; in 3 of 5 steps."

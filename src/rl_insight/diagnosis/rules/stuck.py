@@ -76,7 +76,6 @@ class _StuckKind(MomentRule):
 class BlockedReward(_StuckKind):
     """The reward function is blocked: it has been open far longer than ever before, and the run is waiting for it."""
 
-    name = "blocked_reward"
     threshold = (
         "A reward state or phase has been open for max({shortest_s} s, {factor} × p99) and holds up the step; critical "
         "after {critical_s} s."
@@ -92,7 +91,6 @@ class BlockedReward(_StuckKind):
 class StuckWeightSync(_StuckKind):
     """The weight sync is stuck."""
 
-    name = "stuck_weight_sync"
     threshold = (
         "A weight-sync state has been open for max({shortest_s} s, {factor} × p99); critical after {critical_s} s."
     )
@@ -107,7 +105,6 @@ class StuckWeightSync(_StuckKind):
 class StuckSession(MomentRule):
     """A session is stuck in one phase."""
 
-    name = "stuck_session"
     threshold = (
         "A phase has been open for max({shortest_s} s, {factor} × its p99): info; a warning after {warning_s} s."
     )

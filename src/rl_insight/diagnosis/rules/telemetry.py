@@ -16,7 +16,6 @@ from rl_insight.schema.records import read_object
 class TelemetryGap(MomentRule):
     """Telemetry is missing: records were lost, a process fell silent, or a clock is far off."""
 
-    name = "telemetry_gap"
     threshold = "Any loss; a process that has missed three heartbeats; a clock that is off by {clock_s} s."
     remedy = "Raise the buffer sizes, record less, or find out why the process cannot reach the server."
     parameters = (Parameter("clock_s", 5.0, "Largest clock offset, in seconds"),)

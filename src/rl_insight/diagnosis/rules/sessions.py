@@ -1,4 +1,4 @@
-"""Sessions that take far longer than the rest of their step."""
+"""Sessions of a step: a few that hold it up, work that is thrown away, and weights that are never updated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import log
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import Interval, overlap_s, quantile
 from rl_insight.diagnosis.rows import SessionRow
-from rl_insight.diagnosis.rule import SESSIONS, Parameter, StepRule
+from rl_insight.diagnosis.rule import SESSIONS, Confirmation, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
@@ -27,7 +27,6 @@ def _waits(model: RunModel, step: Step) -> list[Interval]:
 class LongTail(StepRule):
     """A few long sessions hold up the step."""
 
-    name = "long_tail"
     threshold = (
         "The longest session takes {ratio} times the median and is {gap} times as far above the p95 as the p95 is "
         "above the median (on a log scale); the leading role waits for {share:.0%} of the step while fewer than 10% of "
@@ -93,7 +92,6 @@ class LongTail(StepRule):
 class WastedSamples(StepRule):
     """Finished work is thrown away."""
 
-    name = "wasted_samples"
     threshold = (
         "At least {share:.0%} of the sessions that ended in the last 5 steps were dropped or canceled; in 3 of 5 steps."
     )
@@ -123,5 +121,55 @@ class WastedSamples(StepRule):
                 "warning",
                 sessions=[session.session_id for session in wasted[-8:]],
                 evidence=[fact("wasted", share, "", f"limit {share_text(self['share'])}")],
+            )
+        ]
+
+
+class StaleEngineWeights(StepRule):
+    """The engine does not pick up new weights: syncs happen, but sessions keep the old model version."""
+
+    threshold = "The newest model version of finished sessions has not advanced over {syncs} steps with a weight sync."
+    needs = "sessions with numeric model versions, and weight-sync states"
+    remedy = "Check that the engine applies the update: its sleep level, weight names, and the version it reports."
+    parameters = (
+        Parameter("syncs", 5, "Steps with a weight sync"),
+        Parameter("advanced", 3, "How often the version must have advanced before"),
+    )
+    confirmation = Confirmation(1, 1)
+    rank = 24
+    explains = frozenset({"stale_samples", "engine_mismatch", "mismatch_growth", "importance_weights"})
+
+    def _begin(self) -> None:
+        self._newest = -1
+        self._advanced = 0
+        self._syncs = 0
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return that sessions have no numeric versions."""
+        if self._newest < 0:
+            return "no numeric model versions: pass model_version to rl_insight.session"
+        return super().missing(model)
+
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        finished = model.sessions_between(step.start_ns, step.end_ns)
+        versions = [int(text) for one in finished if (text := one.model_version or "").isdecimal()]
+        if not versions:
+            return None
+        if max(versions) > self._newest:
+            self._advanced += 1
+            self._newest, self._syncs = max(versions), 0
+            return []
+        self._syncs += "sync" in step.kind
+        if self._advanced < self["advanced"] or self._syncs < self["syncs"]:
+            return []
+        return [
+            Signal(
+                {"phase": "sync"},
+                f"The engine still generates with version {self._newest} after {self._syncs} weight syncs",
+                "Sessions that finish now use the same weights as before those syncs.",
+                "critical",
+                key=("engine",),
+                anchor=f"version {self._newest}",
+                evidence=[fact("syncs since the version advanced", self._syncs), fact("version", self._newest)],
             )
         ]
