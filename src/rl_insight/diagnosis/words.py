@@ -23,10 +23,10 @@ def seconds_text(seconds: float) -> str:
 def ratio_text(ratio: float) -> str:
     """Return a factor.
 
-    >>> ratio_text(2.41), ratio_text(31.2)
-    ('2.4×', '31×')
+    >>> ratio_text(2.41), ratio_text(31.2), ratio_text(12_345)
+    ('2.4×', '31×', '12,345×')
     """
-    return f"{ratio:.1f}×" if ratio < 10 else f"{ratio:.0f}×"
+    return f"{ratio:.1f}×" if ratio < 10 else f"{ratio:,.0f}×"
 
 
 def share_text(share: float) -> str:

@@ -130,7 +130,7 @@ class RewardDrop(BaselineRule):
         also = changes(at.model, first)
         return at.found(
             f"The reward dropped from {number_text(usual)} to {number_text(now)} at step {first}"
-            + (f"; at the same time {also[0]}" if also else ""),
+            + (f"; at the same time: {also[0]}" if also else ""),
             "Compared with the median of the last 10 good steps."
             + (f" At the same step: {'; '.join(also)}." if also else ""),
             "info" if told_changes(at.model, first) else "warning",

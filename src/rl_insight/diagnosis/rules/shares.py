@@ -97,6 +97,7 @@ class SlowWeightSync(StepShare):
         signal = self._signal(seconds, step.seconds, name)
         if usual_s is not None and has_slowed:
             signal.title = f"{name} takes {seconds_text(seconds)} instead of {seconds_text(usual_s)}"
+            signal.explanation = "Compared with the median of the last good steps."
             signal.impact["seconds_per_step"] = round(seconds - usual_s, 3)
             signal.evidence.append(fact("median before", usual_s, "s"))
         return [signal]

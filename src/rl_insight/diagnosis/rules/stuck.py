@@ -131,8 +131,8 @@ class StuckSession(MomentRule):
     def _signal(self, model: RunModel, key: tuple[str, ...], rows: list[SpanRow]) -> Signal:
         stuck = StuckWork(model, sorted(rows, key=lambda row: row.start_ns))
         signal = stuck.signal(
-            f"{counted(len(rows), 'session')} stuck in {stuck.what}, the oldest for {seconds_text(stuck.age_s)}"
-            f"{stuck.usually}",
+            f"{counted(len(rows), 'session')} stuck in {stuck.what}{', the oldest' if len(rows) > 1 else ''} for "
+            f"{seconds_text(stuck.age_s)}{stuck.usually}",
             f"Session {stuck.oldest.session_id} on {stuck.at} entered {stuck.what} and has not left it.",
             "warning" if stuck.age_s > self["warning_s"] else "info",
             task_id=stuck.task_id,
