@@ -367,7 +367,7 @@ def _notable(suspects: list[Suspect]) -> list[Suspect]:
 
 
 def _merged(seen: list[Suspect], steps: int) -> Suspect:
-    """Return the saving of one unit over all states, per step of so many."""
+    """Return one suspect for a unit, with its saving over all states per step."""
     saved: dict[str, float] = {}
     for one in seen:
         saved[one.name] = saved.get(one.name, 0.0) + one.saved_seconds

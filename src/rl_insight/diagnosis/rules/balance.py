@@ -96,7 +96,7 @@ class RolloutBound(_Balance):
     """The trainer is starved: rollout is the bottleneck."""
 
     threshold = (
-        "The trainer waits for {waiting:.0%} of the step and the rollout idles for at most {idle:.0%}, in 3 of 5."
+        "The trainer waits for {waiting:.0%} of the step and the rollout idles for {idle:.0%} at most, in 3 of 5 steps."
     )
     remedy = "Give the rollout more GPUs or replicas, tune the engine, or let training overlap with generation."
 
@@ -118,7 +118,7 @@ class TrainerBound(_Balance):
     """The rollout is throttled: the trainer is the bottleneck."""
 
     threshold = (
-        "The rollout waits for {waiting:.0%} of the step and the trainer idles for at most {idle:.0%}, in 3 of 5."
+        "The rollout waits for {waiting:.0%} of the step and the trainer idles for {idle:.0%} at most, in 3 of 5 steps."
     )
     remedy = "Give the trainer more GPUs or a larger micro-batch, or shrink the rollout."
 

@@ -143,8 +143,8 @@ class FailingReward(StepRule):
     """A judge or verifier is failing silently."""
 
     threshold = (
-        "More than {share:.0%} of the reward phases in the last 5 steps fail; or the share of zero rewards jumps by "
-        "{jump:.0%} while entropy, length, KL and learning rate stay the same; in 3 of 5 steps."
+        "More than {share:.0%} of the reward phases in the last 5 steps fail; or the share of zero rewards rises by "
+        "{jump} while entropy, length, KL and learning rate stay the same; in 3 of 5 steps."
     )
     remedy = "Respect the judge's rate limit, retry, and mark failed samples instead of scoring them 0."
     parameters = (

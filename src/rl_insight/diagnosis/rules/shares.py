@@ -25,7 +25,7 @@ class StepShare(StepRule):
     @classmethod
     def inputs(cls) -> str:
         """Return the states that it needs, or the metric."""
-        return f"{cls.what} states, or a metric such as {CANONICAL[cls.metric][0]}"
+        return cls.needs or f"{cls.kind} states, or a metric such as {CANONICAL[cls.metric][0]}"
 
     def missing(self, model: RunModel) -> str | None:
         """Return that neither such states nor the metric are recorded."""
@@ -175,6 +175,7 @@ class SwitchOverhead(StepShare):
     """Switching between training and generation is slow."""
 
     threshold = "Switching takes {share:.0%} of the step and {floor_s} s, in 3 of 5 steps."
+    needs = "a metric such as timing_s/switch_to_rollout or sleep_time"
     remedy = "Use separate pools, or switch less often."
     parameters = (Parameter("share", 0.15, "Share of the step"), Parameter("floor_s", 1.0, "Shortest time, in seconds"))
     rank = 60
