@@ -7,7 +7,7 @@ from typing import Any
 
 from docs_reference.text import table
 from rl_insight.server.app import openapi_document
-from rl_insight.server.http.schema_text import content_text, type_text
+from rl_insight.server.http.pages import content_text, type_text
 
 _INTRODUCTION = """# HTTP API
 

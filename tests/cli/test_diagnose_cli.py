@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from benchmarks.diagnosis_runs import SHAPES
 from benchmarks.diagnosis_script import RUN_ID, Script
 from rl_insight.cli import main
 from rl_insight.config.paths import STATE_FILE
-from rl_insight.server.state import new_record
+from rl_insight.server.state import ServerRecord
 from rl_insight.store import RunDirectory
 
 
@@ -36,7 +37,7 @@ def test_findings_are_said_with_what_to_do(capsys):
     said = capsys.readouterr().out
     assert "CRITICAL  train/grad_norm is not a number at step 150" in said
     assert "What to do:" in said
-    assert "rules could not be judged" in said
+    assert "rules could not be evaluated" in said
 
 
 def test_the_run_is_a_word_or_an_option_and_not_both(capsys):
@@ -68,7 +69,7 @@ def test_only_the_rules_that_are_asked_for(capsys):
 def test_a_muted_rule_is_silent_until_it_is_unmuted(capsys):
     assert main(["diagnose", RUN_ID, "--mute", "non_finite"]) == 0
     assert main(["diagnose", "--fail-on", "info"]) == 0
-    assert "Nothing is wrong" in capsys.readouterr().out
+    assert "No problems found" in capsys.readouterr().out
     assert main(["diagnose", RUN_ID, "--unmute", "non_finite"]) == 0
     assert main(["diagnose", "--fail-on", "info"]) == 1
 
@@ -77,7 +78,7 @@ def test_a_muted_rule_is_silent_until_it_is_unmuted(capsys):
     ("words", "said"),
     [
         (["--rules", "stragler"], "did you mean 'straggler'?"),
-        (["--fail-on", "loud"], "choose one of info, warning, critical"),
+        (["--fail-on", "loud"], "it must be one of info, warning, critical"),
         (["--at", "yesterday"], "cannot parse 'yesterday' as a time"),
     ],
 )
@@ -97,10 +98,7 @@ def test_thresholds_come_from_the_servers_file(tmp_path, capsys):
 def test_thresholds_come_from_the_running_server(data_dir, tmp_path, capsys):
     """The server's record is what a running one leaves; this process stands in for it."""
     rules = {"non_finite": {"enabled": False}}
-    record = new_record(
-        "http://127.0.0.1:1", token=None, data_dir=tmp_path, otlp_http_url=None, otlp_grpc_address=None, tls_cert=None,
-        version="", diagnosis_rules=rules,
-    )  # fmt: skip
+    record = ServerRecord(pid=os.getpid(), url="http://127.0.0.1:1", data_dir=str(tmp_path), diagnosis_rules=rules)
     (tmp_path / STATE_FILE).write_bytes(msgspec.json.encode(record))
     export = tmp_path / "run.rli"
     assert main(["export", "--format", "rli", "--run", RUN_ID, "-o", str(export)]) == 0

@@ -43,8 +43,6 @@ def statements(part):
 @pytest.fixture
 def runs(tmp_path):
     directory = RunDirectory(tmp_path / "runs", min_free_bytes=0)
-    directory.run_ids = lambda: [info.run_id for info in directory.list_runs()]
-    directory.open_run = directory.open
     with directory.open("r", create=True) as store:
         store.commit([warehouse_batch(rank) for rank in range(2)])
     yield directory

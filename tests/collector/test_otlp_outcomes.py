@@ -66,8 +66,6 @@ class Clock:
 @pytest.fixture
 def runs(tmp_path):
     directory = RunDirectory(tmp_path, min_free_bytes=0)
-    directory.run_ids = lambda: [info.run_id for info in directory.list_runs()]
-    directory.open_run = directory.open
     with directory.open("r1", create=True) as store:
         store.commit([_batch()])
     yield directory

@@ -112,7 +112,7 @@ class TestYaml:
             ("server: {prot: 1}", "server.prot in .* is not a setting. Did you mean server.port?"),
             ("server: {backend: docker}", "only local is possible"),
             ("server: {enable: false}", "only true is possible"),
-            ("tempo: 3", "it is a section"),
+            ("tempo: 3", "it must be a section"),
             ("grafana: {port: abc}", "stack.grafana.port"),
         ],
     )

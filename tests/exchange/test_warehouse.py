@@ -50,22 +50,11 @@ def commit(runs):
     return commit
 
 
-class Runs:
-    def __init__(self, directory):
-        self.directory = directory
-
-    def run_ids(self):
-        return [info.run_id for info in self.directory.list_runs()]
-
-    def open_run(self, run_id):
-        return self.directory.open(run_id)
-
-
 @pytest.fixture
 def make_sink(runs):
     def make(url):
         sink = ParquetSink(str(url))
-        sink.attach(SinkContext("", 0, SeriesTable(), [], Runs(runs)))
+        sink.attach(SinkContext("", 0, SeriesTable(), [], runs))
         return sink
 
     return make
@@ -168,7 +157,7 @@ def test_what_a_server_before_left_behind_is_exported(tmp_path, commit, make_sin
 
 def test_what_was_left_behind_is_exported_at_the_start(tmp_path, runs, commit):
     commit(_batch(1, run_id="old"))
-    collector = Collector([ParquetSink(str(tmp_path / "out"), interval_s=3600.0)], runs=Runs(runs))
+    collector = Collector([ParquetSink(str(tmp_path / "out"), interval_s=3600.0)], runs=runs)
     assert collector.wait_idle(60.0)
     collector.close()
     assert [run for (run,) in read(tmp_path / "out", "spans", "DISTINCT run")] == ["old"]

@@ -22,7 +22,7 @@ from rl_insight.cli.app import build
 from rl_insight.config import InsightConfig, config_keys
 from rl_insight.server.app import openapi_document
 from rl_insight.server.config import ServerSettings
-from rl_insight.server.http import schema_text
+from rl_insight.server.http import pages
 from rl_insight.server.http.pages import docs_page
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def _documented(number):
 
 
 def test_types_of_the_http_api_are_told_in_words():
-    assert doctest.testmod(schema_text).failed == 0
+    assert doctest.testmod(pages).failed == 0
     page = docs_page(openapi_document())
     assert "<p>Body: NotesChange.</p>" in page
     assert "<p>Answer: list of RunInfo.</p>" in page

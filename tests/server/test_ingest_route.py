@@ -87,7 +87,7 @@ def test_an_unexpected_failure_is_told_in_json(client, services, make_batch, fra
     monkeypatch.setattr(services.ingest, "submit_frames", fail)
     answer = post(client, frames(make_batch(1)))
     assert answer.status_code == 500
-    assert "its log says why" in answer.json()["error"]
+    assert "see the server's log" in answer.json()["error"]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
@@ -103,7 +103,7 @@ def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, s
     answer = post(client, body)
     assert answer.status_code == 400
     assert answer.json()["accepted"] == 2
-    assert "1 of 3 batches were refused, 2 kept" in answer.json()["error"]
+    assert "1 of 3 batches were refused, 2 stored" in answer.json()["error"]
     assert query(services, "r1", COUNT) == [(6,)]
     assert post(client, frames(make_batch(1))).json() == {"accepted": 0, "duplicates": 1}
 
@@ -125,7 +125,7 @@ def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
     answer = post(client, frames(make_batch(1), poison, make_batch(2)))
     assert answer.status_code == 400
     assert "cannot be stored" in answer.json()["error"]
-    assert "1 of 3 batches were refused, 2 kept" in answer.json()["error"]
+    assert "1 of 3 batches were refused, 2 stored" in answer.json()["error"]
     assert query(services, "r1", COUNT) == [(6,)]
     assert post(client, frames(make_batch(3))).json() == {"accepted": 1, "duplicates": 0}
 

@@ -56,7 +56,7 @@ def test_a_second_server_on_the_same_data_says_who_is_there(start_server):
     first = start_server()
     second = start_server(wait=False)
     assert second.process.wait(20) == 0
-    assert f"A server already runs at {first.url}" in second.text
+    assert f"A server is already running at {first.url}" in second.text
     assert "Traceback" not in second.text
     assert get(f"{first.url}/healthz") == '{"status":"ok"}'
 
@@ -79,7 +79,7 @@ def test_a_taken_port_is_a_clear_sentence(start_server):
         for key in ("port", "otlp_http_port", "otlp_grpc_port"):
             server = start_server(f"{key}={port}", wait=False)
             assert server.process.wait(20) == 1
-            assert f"port {port} on 127.0.0.1 is taken by another program" in server.text
+            assert f"port {port} on 127.0.0.1 is in use by another program" in server.text
             assert f"{key}=PORT" in server.text
             assert "Traceback" not in server.text
 

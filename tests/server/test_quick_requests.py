@@ -8,10 +8,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rl_insight.schema import frame
-from rl_insight.server.app import create_app, quick_ingest, secured
-from rl_insight.server.http import quick_requests
-from rl_insight.server.http.header_guard import guarded_protocol
-from rl_insight.server.http.quick_requests import QuickProtocol
+from rl_insight.server.app import create_app, protocol_of, secured
+from rl_insight.server.http import guarded_protocol
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 COUNT = "SELECT count(*) FROM spans"
@@ -41,9 +39,10 @@ class Wire:
             self.tasks += 1
             await app(scope, receive, send)
 
-        protocol = guarded_protocol(QuickProtocol, 20.0, lambda: None, route=quick_ingest(app, services))
         self.state = ServerState()
-        self.config = uvicorn.Config(counted, http=protocol, loop="none", lifespan="off", log_config=None)
+        self.config = uvicorn.Config(
+            counted, http=protocol_of(services, app), loop="none", lifespan="off", log_config=None
+        )
 
     def talk(self, conversation):
         async def run():
@@ -112,7 +111,7 @@ def test_an_unexpected_failure_is_answered(wire, make_batch, frames, monkeypatch
 
     monkeypatch.setattr(wire.services.ingest, "submit_frames", fail)
     ((status, _, body),) = wire.ask(post(frames(make_batch(1))))
-    assert (status, "its log says why" in body["error"]) == (500, True)
+    assert (status, "see the server's log" in body["error"]) == (500, True)
     assert wire.services.inflight.used == 0
 
 
@@ -160,32 +159,100 @@ def test_a_body_may_come_in_parts(wire, make_batch, frames):
     assert wire.tasks == 0
 
 
-def test_a_body_that_stops_is_given_up(make_services, make_batch, frames):
+QUICK, NORMAL = [], ["Content-Encoding: identity"]
+both_kinds = pytest.mark.parametrize("headers", [QUICK, NORMAL], ids=["quick", "normal"])
+
+
+@both_kinds
+def test_a_body_that_stalls_is_refused_and_counted(make_services, make_batch, frames, headers):
     wire = Wire(make_services(body_timeout_s=0.1))
     body = frames(make_batch(1))
-    ((status, headers, answer),) = wire.ask(post(body[:-10], length=len(body)))
-    assert (status, headers["connection"]) == (408, "close")
+    ((status, given, answer),) = wire.ask(post(body[:-10], *headers, length=len(body)))
+    assert (status, given["connection"]) == (408, "close")
     assert "the body did not arrive in time" in answer["error"]
     assert wire.services.counters.refused() == {("http", "slow"): 1}
     assert wire.services.inflight.used == 0
 
 
-def test_a_body_that_stops_makes_room_when_others_find_none(monkeypatch, wire, make_batch, frames):
-    monkeypatch.setattr(quick_requests, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(quick_requests, "LOOK_EVERY_S", 0.01)
+def test_a_long_body_gets_more_time_at_a_decent_rate(monkeypatch, make_services, make_batch, frames):
+    # Five parts with pauses take longer than the timeout, but each part buys a second.
+    monkeypatch.setattr(guarded_protocol, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(guarded_protocol, "SLOWEST_BYTES_PER_S", 1024)
+    wire = Wire(make_services(body_timeout_s=0.15))
+    body = frames(*(make_batch(number) for number in range(1, 60)))
+    assert len(body) > 16 * 1024
+    size = len(body) // 5 + 1
+
+    async def conversation(reader, writer):
+        head = post(b"", length=len(body))
+        for start in range(0, len(body), size):
+            writer.write(head + body[start : start + size])
+            head = b""
+            await asyncio.sleep(0.08)
+        return await read_answer(reader)
+
+    assert wire.talk(conversation)[::2] == (200, {"accepted": 59, "duplicates": 0})
+    assert wire.services.counters.refused() == {}
+
+
+@both_kinds
+@pytest.mark.parametrize("is_dripping", [True, False], ids=["drips", "stops"])
+def test_a_slow_body_makes_room_when_others_find_none(monkeypatch, wire, make_batch, frames, headers, is_dripping):
+    monkeypatch.setattr(guarded_protocol, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(guarded_protocol, "LOOK_EVERY_S", 0.02)
     inflight = wire.services.inflight
 
     async def conversation(reader, writer):
-        writer.write(post(frames(make_batch(1)), length=10_000))
+        writer.write(post(frames(make_batch(1)), *headers, length=10_000))
         await until(lambda: inflight.used)
+        await asyncio.sleep(0.1)
+        assert wire.services.counters.refused() == {}  # as long as there is room
         assert not inflight.reserve().grow(wire.services.settings.max_inflight_bytes)
-        return await read_answer(reader)
+        answer = asyncio.ensure_future(read_answer(reader))
+        while is_dripping and not answer.done():
+            writer.write(b"a")
+            await asyncio.sleep(0.01)
+        return await answer
 
-    status, headers, answer = wire.talk(conversation)
-    assert (status, headers["connection"]) == (503, "close")
+    status, given, answer = wire.talk(conversation)
+    assert (status, given["connection"], given["retry-after"]) == (503, "close", "2")
     assert "in flight" in answer["error"]
     assert wire.services.counters.refused() == {("http", "overload"): 1}
     assert inflight.used == 0
+
+
+def test_an_upload_to_disk_need_not_make_room(monkeypatch, wire):
+    monkeypatch.setattr(guarded_protocol, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(guarded_protocol, "LOOK_EVERY_S", 0.02)
+    inflight = wire.services.inflight
+
+    async def conversation(reader, writer):
+        with inflight.reserve() as other, inflight.reserve() as third:
+            assert other.grow(1)
+            assert not third.grow(wire.services.settings.max_inflight_bytes)
+            writer.write(b"POST /api/v1/runs/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n\r\na")
+            await asyncio.sleep(0.1)
+            writer.write(b"bc")
+            return await read_answer(reader)
+
+    status, _, answer = wire.talk(conversation)
+    assert (status, "not a run file" in answer["error"]) == (400, True)
+
+
+@both_kinds
+def test_unexpected_failures_are_answered_on_a_kept_connection(wire, make_batch, frames, monkeypatch, headers):
+    good = post(frames(make_batch(1)), *headers)
+
+    async def conversation(reader, writer):
+        writer.write(good)
+        answers = [await read_answer(reader)]
+        monkeypatch.setattr(wire.services.ingest, "submit_frames", lambda _body: 1 / 0)
+        writer.write(good)
+        return [*answers, await read_answer(reader)]
+
+    (first, *_), (second, _, body) = wire.talk(conversation)
+    assert (first, second) == (200, 500)
+    assert "see the server's log" in body["error"]
 
 
 def test_a_client_that_leaves_before_the_end_of_its_body_holds_nothing(wire, make_batch, frames):

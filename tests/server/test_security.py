@@ -168,5 +168,5 @@ def test_an_unknown_route_is_told_in_a_sentence(client):
     answer = client.get("/api/v1/nothing")
     assert (answer.status_code, answer.json()["error"]) == (
         404,
-        "there is nothing at /api/v1/nothing: see /docs for what there is.",
+        "there is nothing at /api/v1/nothing: see /docs for the routes.",
     )

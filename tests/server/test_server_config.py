@@ -49,9 +49,9 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["token=short"], "16 or more"),
         (["tls_cert=/nowhere"], "belong together"),
         (["tls_cert=/nowhere", "tls_key=/nowhere"], "no such file"),
-        (["page_dir=/nowhere"], "no such folder"),
+        (["page_dir=/nowhere"], "no such directory"),
         (["host="], "host"),
-        (["port=[1"], "cannot be read"),
+        (["port=[1"], "cannot parse the settings on the command line"),
         (["store.memory_limit.x=1"], "it must be text"),
     ],
 )

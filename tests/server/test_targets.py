@@ -134,8 +134,8 @@ def test_gzip_and_openmetrics_are_read(services, endpoint):
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ((500, b"", {}), "answered 500"),
-        ((302, b"", {"Location": "/metrics"}), "answered 302"),
+        ((500, b"", {}), "status 500"),
+        ((302, b"", {"Location": "/metrics"}), "status 302"),
         ((200, b"<html>not metrics", {}), "not in Prometheus' format"),
         ((200, b"x" * 5000, {}), "longer than 2048 bytes"),
         ((200, gzip.compress(bytes(1_000_000)), {"Content-Encoding": "gzip"}), "too large"),
@@ -168,7 +168,7 @@ def test_a_hanging_and_an_absent_target_cost_the_others_nothing(make_services, e
     asyncio.run(watch())
     states = [services.scraper.health()[target_url(address)].is_up for address in addresses]
     assert states == [False, False, True, True]
-    assert "longer than 0.3 s" in services.scraper.health()[addresses[0]].problem
+    assert "timed out after 0.3 s" in services.scraper.health()[addresses[0]].problem
 
 
 def test_targets_are_kept_and_replaced(tmp_path):

@@ -16,10 +16,10 @@ from rl_insight.schema import Batch
 class StoredRuns(Protocol):
     """The runs of a server."""
 
-    def run_ids(self) -> list[str]:
-        """Return the ids of all runs."""
+    def list_runs(self) -> Sequence[Any]:
+        """Return all runs: each has a `run_id`, and a `problem` if it cannot be read."""
 
-    def open_run(self, run_id: str) -> AbstractContextManager[Any]:
+    def open(self, run_id: str) -> AbstractContextManager[Any]:
         """Open a run's store."""
 
 

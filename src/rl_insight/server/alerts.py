@@ -1,4 +1,4 @@
-"""Tells people about findings: once when they open, once when they are resolved; retried, and never in the way."""
+"""Notifications about findings: when they open and when they are resolved; retried, and never blocking."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ICONS = {"opened": ":red_circle:", "resolved": ":large_green_circle:"}
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """What a webhook or a command gets."""
+    """The payload of a webhook or command."""
 
     event: str
     """`opened` or `resolved`."""
@@ -49,14 +49,14 @@ class Alerts:
         self._stop = threading.Event()
         self.delivered = 0
         self.failed = 0
-        """Alerts that could not be delivered, or did not fit into the queue."""
+        """Alerts that could not be delivered, or were dropped because the queue was full."""
         self._thread: threading.Thread | None = None
         if settings.webhook or settings.slack or settings.command:
             self._thread = threading.Thread(target=self._deliver_all, name="rl-insight-alerts", daemon=True)
             self._thread.start()
 
     def send(self, run_id: str, finding: Finding, event: str) -> bool:
-        """Queue an alert, never waiting; False when it is not wanted, as one that is not severe enough."""
+        """Queue an alert without blocking; returns False if the settings exclude it."""
         if self._thread is None or not self._is_wanted(finding):
             return False
         base = self._link.rstrip("/")
@@ -74,14 +74,14 @@ class Alerts:
         return _ORDER.index(finding.severity) >= _ORDER.index(settings.severity)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Deliver what is queued, for a while; idempotent."""
+        """Deliver queued alerts for up to `timeout_s`; idempotent."""
         if self._thread is None or self._stop.is_set():
             return
         self._stop.set()
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
-            logger.debug("the queue of alerts is full: its end is noticed by the flag")
+            logger.debug("the alert queue is full: the thread ends by the flag")
         self._thread.join(timeout_s)
 
     def _deliver_all(self) -> None:
@@ -103,7 +103,7 @@ class Alerts:
             except (OSError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
                 if attempt == _ATTEMPTS - 1 or self._stop.wait(pause_s):
                     self.failed += 1
-                    logger.warning("an alert could not be delivered: %s", error)
+                    logger.warning("cannot deliver an alert: %s", error)
                     return
                 pause_s *= 4
             else:
@@ -128,5 +128,5 @@ def _slack_body(alert: Alert) -> bytes:
 
 
 def _run(command: str, body: bytes) -> None:
-    # The command is the administrator's, from the server's configuration.
+    # The command is from the server's configuration.
     subprocess.run(command, shell=True, input=body, timeout=_TIMEOUT_S, check=True, capture_output=True)  # noqa: S602

@@ -1,26 +1,30 @@
-"""The web application: routes, answers to errors, and the page."""
+"""The web application: routes, error responses, and the page."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
 from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.server.http.answers import add_components
 from rl_insight.server.http.body_guard import BodyGuard
-from rl_insight.server.http.direct import DirectRoutes, Endpoint
+from rl_insight.server.http.guarded_protocol import ArrivalLimits, GuardedProtocol, guarded_protocol
 from rl_insight.server.http.pages import STATIC, add_page, docs_page
+from rl_insight.server.http.quick_requests import QuickProtocol
 from rl_insight.server.http.security import SecurityMiddleware
-from rl_insight.server.routes import ROUTERS
+from rl_insight.server.routes import clients, exports, findings, health, live, questions, runs, sql, targets, views
 from rl_insight.server.routes import ingest as ingest_route
 from rl_insight.server.routes import otlp as otlp_route
 from rl_insight.store.errors import (
@@ -38,6 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+"""A route function that reads its request itself."""
+
+_GROUPS = (health, runs, questions, exports, findings, views, live, sql, targets, clients, ingest_route, otlp_route)
+"""The routes of the main port, in the order of the documentation."""
 _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (RunNotFoundError, 404),
     (NotFoundError, 404),
@@ -48,22 +57,19 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (StoreOverloadedError, 429),
     (StoreFullError, 507),
     (StoreError, 503),
+    (MemoryError, 503),
 )
-"""What an error of ours means over HTTP; the first that fits."""
+"""The HTTP status of an error; the first match counts."""
 
 _GZIP_FROM_BYTES = 2048
-"""Longer answers are compressed for those who accept it; the live stream never is."""
+"""Longer responses are compressed for clients that accept it; the live stream never is."""
 
 _INGEST: dict[str, Endpoint] = {"/api/v1/ingest": ingest_route.ingest}
-_OTLP: dict[str, Endpoint] = {
-    "/v1/traces": otlp_route.traces,
-    "/v1/metrics": otlp_route.metrics,
-    "/v1/logs": otlp_route.logs,
-}
+_OTLP: dict[str, Endpoint] = otlp_route.ENDPOINTS
 _STREAMED = frozenset({"/api/v1/runs/file"})
 """Routes that write their bodies to disk."""
 _OWN_LIMITS = frozenset({*_INGEST, *_OTLP, *_STREAMED})
-"""Routes that bound the length of their bodies themselves."""
+"""Routes that limit the length of their bodies themselves."""
 _MAX_QUESTION_BYTES = 1024 * 1024
 """The longest body of any other route: SQL, or a target. As JSON it may take thirty times as much memory."""
 
@@ -71,11 +77,11 @@ _MAX_QUESTION_BYTES = 1024 * 1024
 def create_app(services: Services | None) -> FastAPI:
     """Return the application of the main port: page, API, ingest, OTLP.
 
-    Routes find the services as ``request.app.state.services``; a new group of routes is a router in `routes.ROUTERS`.
+    Routes get the services as ``request.app.state.services``; a new group of routes is added to `_GROUPS`.
     """
     app = _new_app(services, title="RL-Insight", direct_endpoints=_INGEST | _OTLP)
-    for router in (*ROUTERS, otlp_route.router):
-        app.include_router(router)
+    for group in _GROUPS:
+        app.include_router(group.router)
 
     describe = app.openapi
     app.openapi = lambda: add_components(describe())  # type: ignore[method-assign]
@@ -102,17 +108,11 @@ def create_otlp_app(services: Services) -> FastAPI:
     return app
 
 
-def quick_ingest(app: SecurityMiddleware, services: Services) -> ingest_route.QuickIngest:
-    """Return how small requests to the ingest route of a secured application are served."""
-    return ingest_route.QuickIngest(services, app, _any_error)
-
-
 def secured(app: FastAPI, services: Services) -> SecurityMiddleware:
-    """Return an application behind the checks of `SecurityMiddleware` and `BodyGuard`; ingest is served directly."""
+    """Return an application behind `SecurityMiddleware` and `BodyGuard`; ingest requests bypass the framework."""
     settings = services.settings
     guarded = BodyGuard(
-        DirectRoutes(app, endpoints=app.state.direct_endpoints, http_error=_http_error, any_error=_any_error),
-        timeout_s=settings.body_timeout_s,
+        DirectRoutes(app, app.state.direct_endpoints),
         max_bytes=min(settings.max_body_bytes, _MAX_QUESTION_BYTES),
         budget=services.inflight,
         own_limits=_OWN_LIMITS,
@@ -127,58 +127,85 @@ def secured(app: FastAPI, services: Services) -> SecurityMiddleware:
     )
 
 
+def protocol_of(services: Services, quick: SecurityMiddleware | None = None) -> type[GuardedProtocol]:
+    """Return the protocol of a port; with the main port's application, it serves small ingest requests itself."""
+    limits = ArrivalLimits(
+        services.settings.header_timeout_s,
+        services.settings.body_timeout_s,
+        services.inflight,
+        on_refused=lambda reason: services.counters.refuse("http", reason),
+        streamed=_STREAMED,
+    )
+    if quick is None:
+        return guarded_protocol(GuardedProtocol, limits)
+    return guarded_protocol(QuickProtocol, limits, route=ingest_route.QuickIngest(services, quick, error_answer))
+
+
+class DirectRoutes:
+    """Calls the functions of some POST routes directly; all other requests go through the framework.
+
+    Thousands of processes send small batches. The framework's middleware, matching the path against every route,
+    resolving dependencies and deciding whether to compress cost as much as storing such a batch. The routes stay
+    registered, for the documentation and for other methods.
+    """
+
+    def __init__(self, app: ASGIApp, endpoints: Mapping[str, Endpoint]) -> None:
+        self._app = app
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if endpoint is None:
+            await self._app(scope, receive, send)
+            return
+        scope["app"] = self._app
+        request = Request(scope, receive)
+        try:
+            answer = await endpoint(request)
+        except Exception as error:  # noqa: BLE001  (a route may raise anything)
+            answer = await error_answer(request, error)
+        await answer(scope, receive, send)
+
+
 def _new_app(services: Services | None, title: str, direct_endpoints: dict[str, Endpoint]) -> FastAPI:
     app = FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
     app.state.services = services
     app.state.direct_endpoints = direct_endpoints
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    for kind, _ in _STATUS_OF:
-        app.add_exception_handler(kind, _own_error)
-    app.add_exception_handler(MemoryError, _out_of_memory)
-    app.add_exception_handler(Exception, _unexpected_error)
+    own = (kind for kind, _ in _STATUS_OF)
+    for kind in (HTTPException, RequestValidationError, ClientDisconnect, *own, Exception):
+        app.add_exception_handler(kind, error_answer)
     return app
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for nothing else
-    sentence = str(error.detail)
-    if error.status_code == 404 and sentence == "Not Found":
-        sentence = f"there is nothing at {request.url.path}: see /docs for what there is."
-    return JSONResponse({"error": sentence}, status_code=error.status_code, headers=error.headers)
+async def error_answer(request: Request, error: Exception) -> Response:
+    """Return the response to a request that failed."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # there is no one to read it
+    if isinstance(error, HTTPException):
+        sentence = str(error.detail)
+        if error.status_code == 404 and sentence == "Not Found":
+            sentence = f"there is nothing at {request.url.path}: see /docs for the routes."
+        return _error(sentence, error.status_code, error.headers)
+    if isinstance(error, RequestValidationError):
+        return _error(" ".join(map(_sentence, error.errors())), 422)
+    status = next((status for kind, status in _STATUS_OF if isinstance(error, kind)), None)
+    if status is None:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return _error("internal error: see the server's log (`rl-insight server logs`).", 500)
+    sentence, headers = str(error), {}
+    if isinstance(error, MemoryError):
+        logger.warning("refused %s %s: not enough memory", request.method, request.url.path)
+        sentence = "there is not enough memory for this now. Try again when fewer requests are in flight."
+    if status in {429, 503, 507}:
+        headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
+    return _error(sentence, status, headers)
 
 
-async def _validation_error(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for nothing else
-    return JSONResponse({"error": " ".join(map(_sentence, error.errors()))}, status_code=422)
+def _error(sentence: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status, headers)
 
 
 def _sentence(problem: Any) -> str:
     where = ".".join(str(part) for part in problem.get("loc", ())) or "the request"
-    return f"{where}: {problem.get('msg', 'it cannot be used')}."
-
-
-async def _own_error(_request: Request, error: Exception) -> JSONResponse:
-    status = next(status for kind, status in _STATUS_OF if isinstance(error, kind))
-    headers = {}
-    if status in {429, 503, 507}:
-        headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
-    return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
-
-
-async def _out_of_memory(request: Request, _error: Exception) -> JSONResponse:
-    logger.warning("%s %s was refused: there was not enough memory for it", request.method, request.url.path)
-    sentence = "there is not enough memory for this now. Try again when fewer requests are in flight."
-    return JSONResponse({"error": sentence}, 503, headers={"Retry-After": "2"})
-
-
-async def _any_error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, MemoryError):
-        return await _out_of_memory(request, error)
-    is_own = any(isinstance(error, kind) for kind, _ in _STATUS_OF)
-    return await (_own_error if is_own else _unexpected_error)(request, error)
-
-
-async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return JSONResponse({"error": "this failed in the server: its log says why (`rl-insight server logs`)."}, 500)
+    return f"{where}: {problem.get('msg', 'invalid')}."

@@ -1,10 +1,11 @@
-"""The server's settings: from a YAML file, from `key=value` words on the command line, and from options.
+"""The server's settings: from a YAML file, `key=value` words on the command line, and options.
 
 `docs/server.md` describes every key.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from rl_insight.urls import clean_token, is_loopback
 
 OTLP_HTTP_PORT = 4318
 OTLP_GRPC_PORT = 4317
-_SHORTEST_TOKEN = 16
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 Bytes = Annotated[int, Meta(ge=1024)]
 Interval = Annotated[float, Meta(ge=0.1, le=86_400)]
@@ -35,88 +36,88 @@ NotNegative = Annotated[float, Meta(ge=0)]
 
 @dataclass(slots=True)
 class RetentionSettings:
-    """When runs are deleted; those that are being written or read never are."""
+    """When runs are deleted; runs in use never are."""
 
     max_age_days: NotNegative | None = None
-    """Runs that were last written longer ago are deleted; null keeps them forever."""
+    """Runs last written longer ago are deleted; null keeps them forever."""
     max_total_gb: NotNegative | None = None
-    """Past this, the oldest runs are deleted until the rest fits."""
+    """Above this, the oldest runs are deleted until the rest fits."""
     interval_s: Interval = 60.0
-    """How often this is looked at."""
+    """How often retention is applied."""
 
 
 @dataclass(slots=True)
 class SqlSettings:
-    """Free SQL over a run."""
+    """SQL queries on a run."""
 
     enabled: bool = False
-    """Whether `POST /api/v1/sql` is answered."""
+    """Whether `POST /api/v1/sql` is enabled."""
     max_answer_bytes: Bytes = 16 * MEBIBYTE
-    """The rows of an answer as JSON; what is beyond is left out and the answer says so."""
+    """The maximum size of the rows of a response as JSON; further rows are dropped, and `truncated` is set."""
     memory_bytes: Annotated[int, Meta(ge=512 * MEBIBYTE)] = 1024 * MEBIBYTE
-    """The address space of the process that runs a query; there is one at a time."""
+    """The address space of the process that runs a query; one query runs at a time."""
     max_run_bytes: Bytes = 2048 * MEBIBYTE
-    """The longest run file that is copied for a query; commits to the run wait for the copying, a second per GB."""
+    """The largest run file that is copied for a query; commits to the run wait for the copy, one second per GB."""
 
 
 @dataclass(slots=True)
 class ScrapeSettings:
-    """How registered Prometheus targets are read."""
+    """How registered Prometheus targets are scraped."""
 
     interval_s: Interval = 5.0
-    """Between two readings of a target."""
+    """Between two scrapes of a target."""
     timeout_s: Annotated[float, Meta(ge=0.1, le=3600)] = 3.0
-    """For one target, from connecting to the last byte."""
+    """For one scrape, from connecting to the last byte."""
     max_body_bytes: Bytes = 16 * MEBIBYTE
-    """A longer page counts as failed."""
+    """The longest page; longer ones count as failed."""
 
 
 @dataclass(slots=True)
 class StoreSettings:
-    """How much the store may use."""
+    """Limits of the store."""
 
     memory_limit: str = "512MB"
-    """For each open run."""
+    """DuckDB's memory limit per open run."""
     max_open_runs: Annotated[int, Meta(ge=1, le=1000)] = 32
-    """Runs whose files stay open; an open one takes about 6 MiB and its part of `max_open_bytes`."""
+    """Run files kept open; each takes about 6 MiB and its share of `max_open_bytes`."""
     max_open_bytes: Bytes = 2048 * MEBIBYTE
-    """Memory that the databases of open runs may hold together; beyond it the longest idle are closed."""
+    """Memory of all open databases together; above it, the least recently used are closed."""
     max_pending_bytes: Bytes = 128 * MEBIBYTE
-    """What may wait to be written; past it senders are told to slow down."""
+    """Bytes queued for commit; above it, senders are throttled."""
     min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MEBIBYTE
-    """With less room than this on the disk, nothing more is written."""
+    """Writing stops when the disk has less free space than this."""
 
 
 @dataclass(slots=True)
 class DiagnosisSettings:
-    """How runs are diagnosed while they are recorded."""
+    """How live runs are diagnosed."""
 
     enabled: bool = True
-    """Whether runs are diagnosed while they are recorded."""
+    """Whether live runs are diagnosed."""
     interval_s: Interval = 5.0
-    """Between two evaluations; up to twice as long while they take more than 3% of a core."""
+    """Between two evaluations; up to twice as long if they take more than 3% of a core."""
     stacks: bool = True
-    """Whether processes are asked for the stacks of their threads and tasks: when work is stuck, and on demand."""
+    """Whether processes are asked for stacks of their threads and tasks: when work is stuck, and on demand."""
     rules: dict[str, Any] = field(default_factory=dict)
-    """Rule to parameter to value, such as `straggler.ratio`; `enabled: false` switches a rule off."""
+    """Parameters by rule, such as `straggler.ratio`; `enabled: false` turns a rule off."""
 
 
 @dataclass(slots=True)
 class AlertSettings:
-    """Who is notified when a finding opens and when it is resolved."""
+    """Notifications when findings open and are resolved."""
 
     webhook: str | None = None
-    """A URL that gets the finding as JSON."""
+    """A URL that receives the finding as JSON."""
     slack: str | None = field(default=None, repr=False)
-    """A Slack-compatible incoming webhook that gets one line of text."""
+    """A Slack-compatible incoming webhook that receives a line of text."""
     command: str | None = None
-    """A shell command that gets the finding as JSON on its standard input."""
+    """A shell command that receives the finding as JSON on stdin."""
     severity: Literal["info", "warning", "critical"] = "warning"
-    """The lowest severity that is sent."""
+    """The lowest severity to send."""
     rules: list[str] = field(default_factory=list)
     """Only findings of these rules; empty means all."""
     link: str | None = None
-    """The address of the page in links; null means the address the server listens on."""
+    """The base URL of links to the page; null means the address the server listens on."""
 
 
 @dataclass(slots=True)
@@ -124,43 +125,43 @@ class ServerSettings:
     """All settings of the server."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; any but loopback needs a token, which is made when none is given."""
+    """The address to listen on; any other than loopback requires a token, which is generated if not set."""
     port: Port = 18080
-    """For the page, the API and ingest; 0 takes any free one."""
+    """For the page, the API and ingest; 0 means any free port."""
     otlp_http_port: Port | None = OTLP_HTTP_PORT
-    """For OTLP over HTTP; null turns it off (the main port takes OTLP all the same), 0 takes any free one."""
+    """For OTLP over HTTP; null turns it off (the main port still accepts OTLP), 0 means any free port."""
     otlp_grpc_port: Port | None = OTLP_GRPC_PORT
-    """For OTLP over gRPC; null turns it off, 0 takes any free one."""
+    """For OTLP over gRPC; null turns it off, 0 means any free port."""
     data_dir: str | None = None
-    """Where runs, state and log are kept; null means RL_INSIGHT_DATA_DIR, or ~/.rl-insight."""
+    """The directory for runs, state and log; null means RL_INSIGHT_DATA_DIR, or ~/.rl-insight."""
     page_dir: str | None = None
-    """A folder with a build of the page, for those who work on it; null means the one in the package."""
+    """A directory with a build of the page, for development; null means the one in the package."""
     token: str | None = field(default=None, repr=False)
-    """What every request must show; without one, loopback needs none."""
+    """Required of every request; without it, loopback needs no token."""
     tls_cert: str | None = None
-    """The path of a certificate (chain) in PEM; with it all ports speak TLS."""
+    """The path of a certificate (chain) in PEM; with it, all ports use TLS."""
     tls_key: str | None = None
     """The path of the certificate's private key."""
     allowed_hosts: list[str] = field(default_factory=list)
-    """Further names that requests may call a loopback server by, as behind a proxy."""
+    """Additional host names accepted by a loopback server, as behind a proxy."""
     namespace: str = DEFAULT_NAMESPACE
-    """In front of every metric name on /metrics."""
+    """The prefix of every metric name on /metrics."""
     max_rank_processes: Annotated[int, Meta(ge=0)] = 1_000
-    """With more live processes, /metrics shows series by role; `/metrics?ranks=all` shows those of each rank."""
+    """With more live processes, /metrics aggregates series by role; `/metrics?ranks=all` shows each rank."""
     max_body_bytes: Bytes = 32 * MEBIBYTE
-    """The longest request, as it comes over the wire."""
+    """The longest request body, as received."""
     max_decompressed_bytes: Bytes = 128 * MEBIBYTE
-    """The longest request once it is decompressed."""
+    """The longest request body after decompression."""
     max_decompression_ratio: Annotated[float, Meta(ge=1)] = 100.0
-    """How many times its own length a request of more than 16 MiB may be once it is decompressed."""
+    """The highest compression ratio of a request that decompresses to more than 16 MiB."""
     max_request_items: Annotated[int, Meta(ge=1)] = 250_000
-    """The spans, points, records, attributes and other repeated elements of one OTLP request, together."""
+    """The spans, points, records, attributes and other repeated elements of an OTLP request, in total."""
     max_inflight_bytes: Bytes = 256 * MEBIBYTE
-    """All requests in flight, from the first byte of a body to its answer; a gRPC message may have 1/64 of it."""
+    """All requests in flight, from the first byte of a body to its response; a gRPC message may have 1/64 of it."""
     header_timeout_s: Interval = 20.0
-    """How long a request's line and headers may take to arrive."""
+    """The time for the request line and headers to arrive."""
     body_timeout_s: Interval = 60.0
-    """How long a request's body may take to arrive, and a second more for each 64 KiB of it."""
+    """The time for the body to arrive, plus a second per 64 KiB."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
     retention: RetentionSettings = field(default_factory=RetentionSettings)
@@ -170,17 +171,17 @@ class ServerSettings:
     diagnosis: DiagnosisSettings = field(default_factory=DiagnosisSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     sinks: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Other systems that get what the server stored: by name of a sink, its options."""
+    """Other systems to export to: the options of each sink, by name."""
     stack: StackSettings = field(default_factory=StackSettings)
 
     @property
     def directory(self) -> Path:
-        """Where runs, state and log are kept."""
+        """The directory for runs, state and log."""
         return Path(self.data_dir).expanduser() if self.data_dir else default_data_dir()
 
     @property
     def is_loopback(self) -> bool:
-        """True when only this machine can reach the server."""
+        """Whether only this machine can reach the server."""
         return is_loopback(self.host)
 
 
@@ -192,7 +193,7 @@ def load_settings(
     The file may have the keys of rl-insight 0.3.0; see `older_settings`.
 
     Raises:
-        ConfigError: names the key, what is wrong with it, and the nearest valid key for one that does not exist.
+        ConfigError: names the key and the problem, and suggests the nearest key for an unknown one.
 
     >>> load_settings(words=["port=19000", "retention.max_age_days=7"]).retention.max_age_days
     7.0
@@ -217,7 +218,7 @@ def _parse_words(words: Sequence[str]) -> Mapping[Any, Any]:
     try:
         parsed = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
     except Exception as error:  # OmegaConf's, or a YAML error in a value, of several types
-        raise ConfigError(f"the settings on the command line cannot be read: {_first_line(error)}.") from error
+        raise ConfigError(f"cannot parse the settings on the command line: {_first_line(error)}.") from error
     assert isinstance(parsed, dict)  # noqa: S101 - tells the type checker what a dotlist becomes
     return parsed
 
@@ -227,12 +228,12 @@ def _check(settings: ServerSettings) -> None:
     if not settings.host:
         raise ConfigError("host cannot be empty: write 127.0.0.1, or 0.0.0.0 for every address.")
     settings.token = clean_token(settings.token, "token")
-    if settings.token is not None and (len(settings.token) < _SHORTEST_TOKEN or not _is_plain(settings.token)):
-        raise ConfigError(f"token must have {_SHORTEST_TOKEN} or more letters, digits, '-' and '_'.")
+    if settings.token is not None and not _TOKEN.fullmatch(settings.token):
+        raise ConfigError("token must have 16 or more letters, digits, '-' and '_'.")
     if settings.page_dir is not None and not Path(settings.page_dir).expanduser().is_dir():
-        raise ConfigError(f"page_dir cannot be {settings.page_dir!r}: there is no such folder.")
+        raise ConfigError(f"page_dir cannot be {settings.page_dir!r}: there is no such directory.")
     _check_tls(settings)
-    make_sinks(settings.sinks)  # says what is wrong with them
+    make_sinks(settings.sinks)  # raises for invalid ones
     _check_diagnosis(settings)
 
 
@@ -248,13 +249,9 @@ def _check_diagnosis(settings: ServerSettings) -> None:
             raise ConfigError(f"alerts.{key} cannot be {url!r}: it must be a URL with http or https.")
 
 
-def _is_plain(token: str) -> bool:
-    return token.isascii() and token.replace("-", "").replace("_", "").isalnum()
-
-
 def _check_tls(settings: ServerSettings) -> None:
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise ConfigError("tls_cert and tls_key belong together: give both, or neither.")
+        raise ConfigError("tls_cert and tls_key belong together: set both, or neither.")
     for key in ("tls_cert", "tls_key"):
         path = getattr(settings, key)
         if path is not None and not Path(path).expanduser().is_file():

@@ -1,4 +1,4 @@
-"""What the server counts about itself, from any thread."""
+"""Counters of the server and its memory budget; safe to use from any thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CROWDED_S = 10.0
 
 
 class ServerCounters:
-    """Requests, bytes and refusals by where they came in.
+    """Requests, bytes and refusals by route.
 
     >>> counters = ServerCounters()
     >>> counters.request("native", 120)
@@ -32,7 +32,7 @@ class ServerCounters:
             self._bytes[route] += size
 
     def refuse(self, route: str, reason: str, count: int = 1) -> None:
-        """Count what was not taken."""
+        """Count refused requests, batches or rows."""
         with self._lock:
             self._refused[route, reason] += count
 
@@ -47,13 +47,13 @@ class ServerCounters:
             return dict(self._bytes)
 
     def refused(self) -> dict[tuple[str, str], int]:
-        """Return what was not taken so far, by route and reason."""
+        """Return the refusals so far, by route and reason."""
         with self._lock:
             return dict(self._refused)
 
 
 class ByteBudget:
-    """Bounds the bytes that all requests in flight hold together, including bodies that are still being received."""
+    """Limits the bytes that all requests in flight hold together, including bodies that are still being received."""
 
     def __init__(self, limit: int) -> None:
         self._lock = Lock()
@@ -63,7 +63,7 @@ class ByteBudget:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether a request found no room lately: bodies that are slow to arrive must make some."""
+        """Whether a request was refused recently for lack of room: slow bodies must then make room."""
         return time.monotonic() < self._crowded_until_s
 
     @property
@@ -72,12 +72,12 @@ class ByteBudget:
         return self._used
 
     def reserve(self) -> Reservation:
-        """Return the share of one request, which is empty at first and must be released."""
+        """Return the share of one request, empty at first; it must be released."""
         return Reservation(self)
 
     def _move(self, held: int, change: int) -> bool:
         with self._lock:
-            # A request that is alone always fits, so that a large one cannot wait for ever.
+            # A request that is alone always fits: otherwise a large one could never be served.
             if change > 0 and self._used > held and self._used + change > self._limit:
                 self._crowded_until_s = time.monotonic() + _CROWDED_S
                 return False
@@ -86,7 +86,7 @@ class ByteBudget:
 
 
 class Reservation:
-    """What one request holds of a `ByteBudget`; used by one thread at a time.
+    """One request's share of a `ByteBudget`; used by one thread at a time.
 
     >>> budget = ByteBudget(100)
     >>> with budget.reserve() as first, budget.reserve() as second:
@@ -101,7 +101,7 @@ class Reservation:
         self._held = 0
 
     def grow(self, size: int) -> bool:
-        """Reserve more; False when there is no room."""
+        """Reserve more; returns False if there is no room."""
         if not self._budget._move(self._held, size):
             return False
         self._held += size
@@ -113,7 +113,7 @@ class Reservation:
         self._budget._move(0, -size)
 
     def release(self) -> None:
-        """Free all of it; idempotent."""
+        """Free everything; idempotent."""
         if self._held:
             self.shrink(self._held)
 

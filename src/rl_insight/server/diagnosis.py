@@ -1,4 +1,4 @@
-"""Diagnoses runs while they are recorded, on a dedicated thread."""
+"""Diagnoses live runs, on a dedicated thread."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from rl_insight.store.runs import RunDirectory
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 600.0
-"""How long after its last batch a run is looked at."""
+"""How long after its last batch a run is watched."""
 _LAST_LOOKS_S = 60.0
-"""In the last minute of that, what was found is final: a later server need not look again."""
+"""In the last minute of that, the findings are final: a later server need not evaluate the run again."""
 _QUIET_S = 10.0
-"""An import is diagnosed when nothing more has arrived for this long."""
+"""An import is diagnosed when no batch has arrived for this long."""
 _REWRITE_S = 30.0
-"""Findings whose numbers alone have changed are written this often."""
+"""How often findings are written if only their numbers have changed."""
 _CATCH_UP_S = 0.5
 _MAX_SHARE = 0.02
-"""Of a core: evaluations that take longer come less often, so that more records share what each costs anyway."""
+"""Of a core: above this, evaluations are less frequent, which amortizes their fixed cost over more records."""
 _LONGEST_PAUSE = 2
 """In intervals: stuck work is still reported within 30 s."""
 _IS_LIVE = "SELECT count(*) FROM processes WHERE delay_ns IS NOT NULL"
@@ -50,32 +50,32 @@ class Watched:
         self.written_s = 0.0
         """When a batch of the run was last written, by the monotonic clock."""
         self.imported_s = 0.0
-        """Up to which batch an import was diagnosed."""
+        """The `written_s` up to which an import was diagnosed."""
         self.diagnosed: Diagnosed | None = None
-        """What was looked at, once that reached the end of the run, as it is in the store."""
+        """The extent of the last complete evaluation, as in the store."""
         self.is_resumed = False
-        """Whether the store was asked what an earlier server has looked at."""
+        """Whether the state of an earlier server was read from the store."""
         self.has_ended = False
         """Whether all processes of the run had ended when it was last evaluated."""
         self.kept: dict[str, tuple[Finding, float]] = {}
-        """Findings as they are in the store, and when they were written."""
+        """Findings as in the store, and when they were written."""
         self.told: set[str] = set()
-        """Findings that were announced as open and not as resolved since, as they are in the store."""
+        """Findings announced as open and not yet as resolved, as in the store."""
         self.is_caught_up = False
-        """Whether an evaluation has reached the present: what was open before then may be over since."""
+        """Whether an evaluation has reached the present: earlier open findings may be resolved by then."""
         self.coverage: list[Coverage] | None = None
-        """Rules without their inputs, as they are in the store."""
+        """Rules without input data, as in the store."""
         self.covered_s = 0.0
-        """When the coverage was last looked at, by the monotonic clock."""
+        """When the coverage was last computed, by the monotonic clock."""
 
     def findings(self) -> list[Finding]:
-        """Return what the live diagnosis has found."""
+        """Return the findings of live diagnosis."""
         engine = self.diagnosis.engine
         return [] if engine is None else list(engine.run_findings.values())
 
 
 class DiagnosisService:
-    """Evaluates every run that was written lately, every few seconds."""
+    """Evaluates every recently written run, every few seconds."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DiagnosisService:
             self._thread.start()
 
     def note(self, run_id: str) -> None:
-        """Take note that a run was written; from the writer's thread."""
+        """Record that a run was written; called on the writer's thread."""
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
@@ -110,7 +110,7 @@ class DiagnosisService:
             watched.written_s = time.monotonic()
 
     def open_findings(self) -> dict[tuple[str, str, str], int]:
-        """Return how many findings are open, by run, rule and severity; without those that another one explains."""
+        """Return the number of open findings by run, rule and severity, without those explained by another one."""
         counts: Counter[tuple[str, str, str]] = Counter()
         for run_id, one in self._shown().items():
             findings = [finding for finding, _ in list(one.kept.values())]
@@ -120,30 +120,30 @@ class DiagnosisService:
         return dict(counts)
 
     def last_steps(self) -> dict[str, Step]:
-        """Return the step that finished last in each run that is watched."""
+        """Return the step that finished last in each watched run."""
         return {run_id: step for run_id, one in self._shown().items() if (step := one.diagnosis.last_step) is not None}
 
     def _shown(self) -> dict[str, Watched]:
-        """Return the watched runs, without those whose other metrics have left `/metrics`."""
+        """Return the watched runs whose other metrics are still on `/metrics`."""
         now_s = time.monotonic()
         with self._lock:
             watched = dict(self._watched)
         return {run_id: one for run_id, one in watched.items() if not one.has_ended or now_s - one.written_s < GRACE_S}
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Stop evaluating, and store the last numbers of what is open; idempotent."""
+        """Stop evaluating, and store the latest numbers of open findings; idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         if self._thread.is_alive():
-            return  # it is in the middle of an evaluation, and writes by itself
+            return  # an evaluation is in progress, and writes its results itself
         with self._lock:
             watched, self._watched = self._watched, {}
         for run_id, one in watched.items():
             self._keep_last(run_id, one)
 
     def _keep_last(self, run_id: str, watched: Watched) -> None:
-        """Store the numbers that have changed since findings were last written."""
+        """Store findings whose numbers have changed since they were last written."""
         found = watched.findings()
         if all(finding == watched.kept.get(finding.finding_id, (None,))[0] for finding in found):
             return
@@ -153,7 +153,7 @@ class DiagnosisService:
         except RunNotFoundError:
             pass
         except Exception:
-            logger.exception("the last findings of run %s could not be written", run_id)
+            logger.exception("cannot write the last findings of run %s", run_id)
 
     def _run(self) -> None:
         pause_s = self._settings.interval_s
@@ -168,25 +168,25 @@ class DiagnosisService:
                 except RunNotFoundError:
                     self._forget(run_id)
                 except Exception:
-                    logger.exception("the diagnosis of run %s failed: it is tried again later", run_id)
+                    logger.exception("diagnosing run %s failed; it will be retried", run_id)
                 if self._stop.is_set():
                     return
             pause_s = _CATCH_UP_S if is_behind else self._pause_s(time.thread_time() - began_s)
 
     def _pause_s(self, took_s: float) -> float:
-        """Return how long to wait after evaluations that took so much processor time."""
+        """Return how long to wait after evaluations that took this much CPU time."""
         interval_s = self._settings.interval_s
         return max(interval_s, min(took_s / _MAX_SHARE, _LONGEST_PAUSE * interval_s))
 
     def _forget(self, run_id: str, written_s: float | None = None) -> None:
-        """Watch a run no longer; unless it was written since a moment."""
+        """Stop watching a run, unless it was written after `written_s`."""
         with self._lock:
             known = self._watched.get(run_id)
             if known is not None and written_s in {None, known.written_s}:
                 del self._watched[run_id]
 
     def _evaluate(self, run_id: str, watched: Watched) -> bool:
-        """Evaluate a run; False when there is more to do."""
+        """Evaluate a run; returns whether it is up to date."""
         written_s = watched.written_s
         age_s = time.monotonic() - written_s
         if age_s > _WATCH_S:
@@ -225,7 +225,7 @@ class DiagnosisService:
         return is_done
 
     def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
-        """Return what an evaluation will have looked at; None while the run is written, when nothing is final."""
+        """Return the extent of an evaluation now; None while the run is being written and nothing is final."""
         is_first, watched.is_resumed = not watched.is_resumed, True
         if is_first:
             watched.diagnosed, watched.told = queries.DIAGNOSED.read(cursor), set(queries.TOLD.read(cursor) or ())
@@ -234,7 +234,7 @@ class DiagnosisService:
         return Diagnosed(self._version, queries.read_extent(cursor))
 
     def _look(self, cursor: queries.Cursor, watched: Watched) -> bool:
-        """Evaluate a run that is recorded, and ask for stacks that say more; False when there is more to do."""
+        """Evaluate a live run, and request stacks of suspects; returns whether it is up to date."""
         watched.diagnosis.listening_since_ns = self._hearing.since_ns
         now_ns = time.time_ns()
         is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
@@ -245,13 +245,13 @@ class DiagnosisService:
 
     @staticmethod
     def _is_live(cursor: queries.Cursor) -> bool:
-        """Return whether processes of the run were heard by a server; those of an import never were."""
+        """Return whether processes of the run have sent to a server; those of an import have not."""
         ((processes,),) = cursor.execute(_IS_LIVE).fetchall()
         return bool(processes)
 
     @staticmethod
     def _coverage(watched: Watched) -> list[Coverage] | None:
-        """Return the rules without their inputs, every now and then: they change seldom."""
+        """Return the rules without input data, at intervals: they rarely change."""
         now_s = time.monotonic()
         if watched.diagnosis.engine is None or now_s - watched.covered_s < _REWRITE_S:
             return None
@@ -261,7 +261,7 @@ class DiagnosisService:
     def _keep(
         self, run_id: str, watched: Watched, store: RunStore, found: list[Finding], *, is_last: bool = False
     ) -> None:
-        """Store the findings that have changed: their numbers every now and then, and the last ones."""
+        """Store changed findings; if only their numbers changed, at intervals, and finally."""
         now_s = time.monotonic()
         after_s = 0.0 if is_last else _REWRITE_S
         changed = [one for one in found if _is_due(watched.kept.get(one.finding_id), one, now_s, after_s)]
@@ -272,14 +272,14 @@ class DiagnosisService:
 
 
 def announce(alerts: Alerts, run_id: str, told: set[str], found: list[Finding], muted: frozenset[str]) -> bool:
-    """Send an alert for each finding that opened or was resolved since the last time; True when `told` has changed."""
+    """Send an alert for each finding that opened or was resolved; returns whether `told` has changed."""
     before = set(told)
     for finding in queries.top_findings(found):
         if finding.rule in muted:
             continue
         is_told = finding.finding_id in told
         if finding.status == "open" and not is_told:
-            # One that is not severe enough yet is sent when it becomes so.
+            # A finding that is not severe enough yet is sent when it becomes so.
             if alerts.send(run_id, finding, "opened"):
                 told.add(finding.finding_id)
         elif finding.status == "resolved" and is_told:

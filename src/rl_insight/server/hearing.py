@@ -1,4 +1,4 @@
-"""Since when the server has kept up with what is sent to it: silence before that says nothing about a process."""
+"""Whether the server keeps up with its senders: if it does not, the silence of a process means nothing."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final
 from rl_insight.store.writer import Committed
 
 LATE_NS: Final = 5_000_000_000
-"""A thread that wakes up this much late shows a server that was suspended or starved."""
+"""A thread that wakes up this late means that the server was suspended or starved."""
 _NOTABLE_NS: Final = 1_000_000_000
 _REMEMBERED_NS: Final = 30_000_000_000
 _LARGEST_NS: Final = 60_000_000_000
-"""A process that sends what waited on its disk for hours does not stop the diagnosis of the others."""
+"""A process that sends batches spooled for hours must not stop the diagnosis of the others."""
 
 
 class Hearing:
-    """What a server may conclude from silence; safe to use from several threads."""
+    """Decides whether silence is significant; thread-safe."""
 
     def __init__(self, started_ns: int) -> None:
         self.since_ns = started_ns
-        """From when on a process that is not heard is silent, and not merely unheard."""
+        """Since when the server has been listening: a process not heard since then is silent."""
         self._late = (0, 0)
-        """The largest delay of a delivery lately, and when it arrived."""
+        """The largest recent delay of a delivery, and when it arrived."""
 
     def note(self, committed: Sequence[Committed], now_ns: int) -> None:
-        """Look at how much longer batches took to the disk than the quickest of their senders."""
+        """Compare the delivery time of batches with the fastest one of their senders."""
         for one in committed:
             quickest_ns = one.intake.clock.delay_ns
             late_ns = 0 if quickest_ns is None or not one.new else now_ns - one.batch.sent_ns - quickest_ns
@@ -35,12 +35,12 @@ class Hearing:
                 self._late = (min(late_ns, _LARGEST_NS), now_ns)
 
     def behind_ns(self, now_ns: int) -> int:
-        """Return how far the server is behind: of what happened since, not everything has arrived."""
+        """Return how far the server is behind: more recent data is incomplete."""
         late_ns, arrived_ns = self._late
         return late_ns if now_ns - arrived_ns < _REMEMBERED_NS else 0
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait for an event as `Event.wait` does, and notice when that takes far too long."""
+        """Wait like `Event.wait`, and detect if it takes far too long."""
         began = time.monotonic_ns()
         is_set = stop.wait(seconds)
         if time.monotonic_ns() - began > seconds * 1e9 + LATE_NS:

@@ -1,4 +1,4 @@
-"""The one way in: every batch, from every route, is committed by the store before it is acknowledged."""
+"""The ingest path: every batch, from every route, is committed by the store before it is acknowledged."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from rl_insight.store.errors import StoreError, StoreOverloadedError
 from rl_insight.store.writer import Settled, StoreWriter
 
 RETRY_AFTER_S = 2.0
-"""How long a sender is asked to wait when the store cannot say it better."""
+"""The retry delay if the store does not suggest one."""
 _MAX_PROBLEMS = 5
 _STRING_BYTES = 60
-"""What a string takes in memory beside its text."""
+"""The memory overhead of a string."""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one request."""
+    """The result of one request."""
 
     accepted: int = 0
-    """New batches; they survive the death of this process."""
+    """New batches; they survive a crash of this process."""
     duplicates: int = 0
-    """Batches that had been taken before."""
+    """Batches that were stored before."""
     refused: int = 0
-    """Batches that will never be taken."""
+    """Batches that are invalid and must not be retried."""
     failed: int = 0
-    """Batches that could not be written now; the sender sends them again."""
+    """Batches that could not be written now; the sender retries."""
     problem: str = ""
-    """What was wrong with those that were refused or failed."""
+    """Why batches were refused or failed."""
     retry_after_s: float | None = None
     is_overload: bool = False
-    """True when all that is wrong is that too much arrived at once."""
+    """Whether overload is the only reason for failures."""
 
 
 class Submission:
@@ -47,27 +47,26 @@ class Submission:
     def __init__(self) -> None:
         self._commit: Future[list[Settled]] | None = None
         self._batches = 0
-        """How many the commit is about."""
+        """The number of batches in the commit."""
         self.duplicates = 0
         """Batches that are known to be stored without asking the store."""
         self.processes: set[str] = set()
-        """Whose batches they are."""
         self.hosts: set[str] = set()
-        self._problems: list[str] = []
-        self._refused = self._failed = 0
+        """The senders of the batches."""
+        self._problems: dict[str, None] = {}
+        self._refused = self._failed = self._overloads = 0
         self._retry_after_s: float | None = None
-        self._overloads = 0
         self._settled: Outcome | None = None
 
     def refuse(self, problem: str) -> None:
-        """Note a batch that will never be taken."""
+        """Record an invalid batch."""
         self._refused += 1
-        self._note(problem)
+        self._problems[problem] = None
 
     def fail(self, error: Exception) -> None:
-        """Note a batch that could not be written now."""
+        """Record a batch that could not be written now."""
         self._failed += 1
-        self._note(str(error))
+        self._problems[str(error)] = None
         asked = RETRY_AFTER_S
         if isinstance(error, StoreOverloadedError):
             asked = error.retry_after_s
@@ -75,39 +74,35 @@ class Submission:
         self._retry_after_s = max(asked, self._retry_after_s or 0.0)
 
     def wait_for(self, commit: Future[list[Settled]], batches: int) -> None:
-        """Make so many batches, which the store's writer has, the content of the submission."""
+        """Set the commit of the submission's batches."""
         self._commit, self._batches = commit, batches
-
-    def _note(self, problem: str) -> None:
-        if problem not in self._problems and len(self._problems) < _MAX_PROBLEMS:
-            self._problems.append(problem)
 
     @property
     def is_pending(self) -> bool:
-        """True while a commit is awaited."""
+        """Whether the commit has not finished."""
         return self._commit is not None and not self._commit.done()
 
     async def settled(self) -> Outcome:
-        """Wait for the commit without holding a thread."""
+        """Wait for the commit without blocking a thread."""
         if self._commit is not None:
             await asyncio.wrap_future(self._commit)
         return self.outcome()
 
-    def settle(self, timeout_s: float | None = None) -> Outcome:
+    def settle(self) -> Outcome:
         """Wait for the commit on this thread."""
         if self._commit is not None:
-            wait([self._commit], timeout_s)
+            wait([self._commit])
         return self.outcome()
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Call a function after the commit, in whichever thread that is; `outcome` then says what became of it."""
+        """Call a function after the commit, on any thread; `outcome` then has the result."""
         if self._commit is None:
             call()
         else:
             self._commit.add_done_callback(lambda _: call())
 
     def outcome(self) -> Outcome:
-        """Return what became of the batches; those that are not committed by now have failed."""
+        """Return the result; the commit must have finished."""
         if self._settled is not None:
             return self._settled
         accepted, duplicates = 0, self.duplicates
@@ -125,7 +120,7 @@ class Submission:
             duplicates=duplicates,
             refused=self._refused,
             failed=self._failed,
-            problem=" ".join(self._problems),
+            problem=" ".join(list(self._problems)[:_MAX_PROBLEMS]),
             retry_after_s=self._retry_after_s,
             is_overload=self._failed > 0 and self._overloads == self._failed,
         )
@@ -133,17 +128,15 @@ class Submission:
 
 
 def _results(commit: Future[list[Settled]], batches: int) -> list[Settled]:
-    if not commit.done():
-        return [StoreError("the batch was not written in time.")] * batches
     if commit.cancelled():
         return [StoreError("the batch was not written: the server is stopping.")] * batches
     return commit.result()
 
 
 class Ingest:
-    """Decodes and checks batches once, and submits them to the store's writer.
+    """Decodes and validates batches once, and submits them to the store's writer.
 
-    The store decides what is new: it keeps that across restarts, in the same transaction as the rows.
+    The store deduplicates: it keeps the sequence numbers across restarts, in the same transaction as the rows.
     """
 
     def __init__(self, writer: StoreWriter, collector: Collector, counters: ServerCounters) -> None:
@@ -152,7 +145,7 @@ class Ingest:
         self._counters = counters
 
     def submit_frames(self, body: bytes) -> Submission:
-        """Start to write every readable batch of a body of frames; does not wait for the commits."""
+        """Submit every valid batch of a body of frames; does not wait for the commits."""
         submission = Submission()
         found: list[tuple[Batch, int]] = []
         try:
@@ -166,20 +159,20 @@ class Ingest:
                 size = (len(payload) + _STRING_BYTES * len(batches[0].strings)) // len(batches)
                 found += [(batch, size) for batch in batches]
         except SchemaError as error:
-            # After a broken frame it is unknown where the next one starts.
+            # After a damaged frame it is unknown where the next one starts.
             self._counters.refuse("native", "frame")
             submission.refuse(str(error))
         submission.processes.update(batch.process.process_id for batch, _ in found)
         submission.hosts.update(batch.process.host for batch, _ in found)
-        # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
-        # larger than the queue would never be taken completely.
+        # Batches stored before, as after a request that was stored in part, must not fill the queue again: otherwise a
+        # request larger than the queue would never be stored completely.
         known = self._collector.are_published([batch for batch, _ in found])
         submission.duplicates += sum(known)
         self._submit(submission, [one for one, is_known in zip(found, known, strict=True) if not is_known], "native")
         return submission
 
     def submit_batches(self, batches: Iterable[tuple[Batch, int]], route: str) -> Submission:
-        """Start to write batches, each with its size; does not wait for the commits."""
+        """Submit batches, each with its size; does not wait for the commits."""
         submission = Submission()
         found: list[tuple[Batch, int]] = []
         for batch, size in batches:

@@ -1,7 +1,7 @@
-"""Which run the ranks of a launch belong to, where two launches can have the same name.
+"""Assigns the ranks of a launch to a run when several launches have the same name.
 
-`torchrun` on several nodes gives its ranks nothing that tells one launch from the next. The server sees them all: a
-rank that joins for a second time, without torchrun having restarted it, belongs to a new launch.
+On several nodes, `torchrun` does not give its ranks an id that distinguishes one launch from the next. The server sees
+them all: a rank that joins again without a restart by torchrun belongs to a new launch.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rl_insight.store.runs import RunDirectory
 
 _MAX_LAUNCHES = 1000
 _SAME_LAUNCH_S = 120.0
-"""How long after the last rank another one may join a run that has nothing live yet."""
+"""How long after the last rank another one may join a run that has no live process yet."""
 
 
 class _Launch:
     def __init__(self, run_id: str, now_s: float) -> None:
         self.run_id = run_id
         self.joined: set[tuple[int, int]] = set()
-        """The rank and its restarts, of each process that joined."""
+        """Rank and restart count of each process that joined."""
         self.last_s = now_s
 
 
@@ -30,8 +30,8 @@ class Launches:
     """Assigns runs to launches.
 
     Args:
-        runs: Where runs are, to see which ids are taken and which runs have ended.
-        clock: Monotonic seconds.
+        runs: the known runs: which ids are in use, and which runs have ended.
+        clock: monotonic seconds.
     """
 
     def __init__(self, runs: RunDirectory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ class Launches:
         return not self._is_live(launch.run_id)
 
     def _next_run(self, name: str, before: _Launch | None, restarts: int) -> str:
-        """Return an id that no run has; after a restart of the server, that of the run which still runs."""
+        """Return an unused id; after a restart of the server, the id of the run if it is still live."""
         taken = {info.run_id for info in self._runs.list_runs()} | ({before.run_id} if before else set())
         number, run_id = 1, name
         while run_id in taken:

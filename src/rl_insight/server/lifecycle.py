@@ -6,28 +6,29 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import secrets
 import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import uvicorn
 from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.collector import Sink
 from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
-from rl_insight.server.app import create_app, create_otlp_app, quick_ingest, secured
+from rl_insight.server.app import create_app, create_otlp_app, protocol_of, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
-from rl_insight.server.http.header_guard import HeaderGuard, guarded_protocol
-from rl_insight.server.http.quick_requests import QuickProtocol
 from rl_insight.server.services import Services
-from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
+from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Announce = Callable[[ServerRecord], None]
-"""Called once, when the server can be reached."""
+"""Called once, when the server is ready."""
 
 _GRACE_S = 1
 _ADOPT_INTERVAL_S = 10.0
@@ -47,11 +48,7 @@ _LOG_BYTES = 10 * 1024 * 1024
 
 
 def serve(settings: ServerSettings, announce: Announce) -> int:
-    """Run a server until SIGINT or SIGTERM; returns the exit code: 0, or 130 after Ctrl+C.
-
-    Raises:
-        ServerStartError: it cannot start.
-    """
+    """Run a server until SIGINT or SIGTERM; returns the exit code: 0, or 130 after Ctrl+C."""
     directory = DataDirectory(settings.directory)
     try:
         _log_to_file(directory.path, settings.log_level)
@@ -60,17 +57,24 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
             ignore_sigterm = stack.enter_context(_orderly_sigterm())
             listeners = stack.enter_context(_listening(settings))
             main_url = _url(settings, listeners[0].getsockname()[1])
-            sinks = stack.enter_context(_external_stack(settings, directory.path, main_url, token))
+            sinks: list[Sink] = []
+            if settings.stack.enabled:
+                endpoint = MetricsEndpointOfServer(main_url, token, settings.tls_cert)
+                external = start_stack(settings.stack, directory.path, endpoint, namespace=settings.namespace)
+                sinks = stack.enter_context(external).sinks()
             services = _open(settings, token, sinks)
             stack.callback(services.close)
             services.otlp_port = listeners[-1].getsockname()[1]
             grpc_server = _start_grpc(services, settings)
             if grpc_server is not None:
                 stack.callback(grpc_server.close)
-            record = new_record(
-                main_url,
+            record = ServerRecord(
+                pid=os.getpid(),
+                url=main_url,
                 token=token,
-                data_dir=directory.path,
+                process_started_s=psutil.Process().create_time(),
+                started_ns=time.time_ns(),
+                data_dir=str(directory.path),
                 otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
                 otlp_grpc_address=reachable_address(settings.host, grpc_server.port) if grpc_server else None,
                 tls_cert=settings.tls_cert,
@@ -79,22 +83,22 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
             )
 
             def ready() -> None:
-                directory.write(record)
                 services.is_ready = True
+                directory.write(record)  # clients take the server for ready once they can read this
                 stack.callback(_adopt_spools(record).close)
                 logger.info("the server is ready at %s (pid %d)", record.url, record.pid)
                 announce(record)
 
             code = _run(services, settings, listeners, ready)
             ignore_sigterm()
-            logger.info("the server stops")
+            logger.info("stopping")
         return code
     finally:
         directory.close()
 
 
 def _adopt_spools(record: ServerRecord) -> HttpTransport:
-    """Have this server sent what processes on this machine recorded while none ran, and did not live to deliver."""
+    """Deliver batches that processes on this machine spooled while no server ran, and exited before delivering."""
     return HttpTransport(
         None,
         process_id=f"server-{record.pid}",
@@ -106,9 +110,9 @@ def _adopt_spools(record: ServerRecord) -> HttpTransport:
 
 @contextlib.contextmanager
 def _orderly_sigterm() -> Iterator[Callable[[], None]]:
-    """Let SIGTERM end a start by an exception, so that what was started is ended; later the event loop takes it.
+    """Raise on SIGTERM during startup, so that everything started is stopped; later the event loop handles it.
 
-    Yields what makes a second SIGTERM harmless, once the first one has begun the orderly end.
+    Yields a function that ignores further SIGTERMs, for use once the shutdown has begun.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -127,23 +131,12 @@ def _orderly_sigterm() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextlib.contextmanager
-def _external_stack(settings: ServerSettings, directory: Path, url: str, token: str | None) -> Iterator[list[Sink]]:
-    """Start Prometheus, Tempo and Grafana beside the server, if wanted; yields the sinks that feed them."""
-    if not settings.stack.enabled:
-        yield []
-        return
-    endpoint = MetricsEndpointOfServer(url, token, settings.tls_cert)
-    with start_stack(settings.stack, directory, endpoint, namespace=settings.namespace) as running:
-        yield running.sinks()
-
-
 def _open(settings: ServerSettings, token: str | None, sinks: list[Sink]) -> Services:
     free = shutil.disk_usage(settings.directory).free
     if free < settings.store.min_free_bytes:
         raise ServerStartError(
             f"cannot start: only {free >> 20} MiB are free on the disk of {settings.directory}. "
-            "Make room, or choose another --data-dir."
+            "Free some space, or choose another --data-dir."
         )
     try:
         return Services(settings, sinks=sinks, token=token)
@@ -153,7 +146,7 @@ def _open(settings: ServerSettings, token: str | None, sinks: list[Sink]) -> Ser
 
 @contextlib.contextmanager
 def _listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
-    """Listen on the main port and, where wanted and free, on the one for OTLP over HTTP."""
+    """Listen on the main port and, if enabled and free, on the port for OTLP over HTTP."""
     sockets = [_listen(settings.host, settings.port, "port")]
     try:
         if settings.otlp_http_port is not None:
@@ -162,7 +155,7 @@ def _listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
             except ServerStartError as error:
                 if settings.otlp_http_port != OTLP_HTTP_PORT:
                     raise
-                logger.warning("%s OTLP over HTTP is taken on the main port only.", error)
+                logger.warning("%s OTLP over HTTP is available on the main port only.", error)
         yield sockets
     finally:
         for opened in sockets:
@@ -174,26 +167,27 @@ def _listen(host: str, port: int, key: str) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ServerStartError(f"cannot listen on {host!r}: it is not an address of this machine.") from error
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
+    family, *_, address = found[0]
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
+        listener = socket.create_server(address[:2], family=family, backlog=2048, dualstack_ipv6=is_dual)
         listener.setblocking(False)
     except OSError as error:
-        listener.close()
         raise ServerStartError(_why_not(host, port, key, error)) from error
     return listener
 
 
+def _taken(host: str, port: int, key: str) -> str:
+    return (
+        f"port {port} on {host} is in use by another program: choose another with {key}=PORT (0 means any free port)."
+    )
+
+
 def _why_not(host: str, port: int, key: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} on {host} is taken by another program: choose another with {key}=PORT (0 takes a free one)."
-        )
+        return _taken(host, port, key)
     if error.errno == errno.EACCES:
-        return f"port {port} on {host} needs more rights: choose one above 1023 with {key}=PORT."
+        return f"port {port} on {host} needs root privileges: choose one above 1023 with {key}=PORT."
     if error.errno == errno.EADDRNOTAVAIL:
         return f"cannot listen on {host}: it is not an address of this machine."
     return f"cannot listen on {host} port {port}: {error.strerror or error}."
@@ -213,9 +207,7 @@ def _start_grpc(services: Services, settings: ServerSettings) -> OtlpGrpcServer 
     try:
         return OtlpGrpcServer(services, settings.host, port)
     except OSError as error:
-        sentence = (
-            f"port {port} on {settings.host} is taken by another program: choose another with otlp_grpc_port=PORT."
-        )
+        sentence = _taken(settings.host, port, "otlp_grpc_port")
         if port != OTLP_GRPC_PORT:
             raise ServerStartError(sentence) from error
         logger.warning("%s OTLP over gRPC is off.", sentence)
@@ -223,14 +215,14 @@ def _start_grpc(services: Services, settings: ServerSettings) -> OtlpGrpcServer 
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to us, because there are two of them, and says when it listens."""
+    """A uvicorn server that leaves signals to us, because there are two servers, and sets an event when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Listen, and set the event."""
         await super().startup(sockets)
         self.listening.set()
 
@@ -243,21 +235,14 @@ class _Server(uvicorn.Server):
 def _run(
     services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
-    def on_slow() -> None:
-        services.counters.refuse("http", "slow")
-
     main, otlp = (secured(make(services), services) for make in (create_app, create_otlp_app))
-    quick = quick_ingest(main, services)
-    apps: list[tuple[ASGIApp, type[HeaderGuard]]] = [
-        (main, guarded_protocol(QuickProtocol, settings.header_timeout_s, on_slow, route=quick)),
-        (otlp, guarded_protocol(HeaderGuard, settings.header_timeout_s, on_slow)),
-    ]
+    apps = [(main, protocol_of(services, main)), (otlp, protocol_of(services))]
     servers = [_Server(_uvicorn_config(*app, settings)) for app, _ in zip(apps, listeners, strict=False)]
     return _event_loop()(_main(services, servers, listeners, ready))
 
 
 def _event_loop() -> Callable[[Coroutine[Any, Any, int]], int]:
-    """Return what runs the server: uvloop where it is installed (14 MB, hardly faster), else asyncio."""
+    """Return uvloop's runner if it is installed (14 MB, hardly faster), else asyncio's."""
     try:
         from uvloop import run
     except ImportError:

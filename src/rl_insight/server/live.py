@@ -1,4 +1,4 @@
-"""What just happened: small notes about each commit, kept for a while so that a lost connection can resume."""
+"""Recent changes: a small note per commit, kept for a while so that a lost connection can resume."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KEPT_RUNS = 64
 
 
 class LiveChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one or several commits added to a run: enough for a page to know which of its views to refresh."""
+    """The additions of one or more commits to a run: enough for a page to know which views to refresh."""
 
     version: int
-    """Grows with each commit of the server; a client resumes after the last one it has seen."""
+    """Increases with each commit of the server; a client resumes after the last version it has seen."""
     run_id: str
     batches: int = 0
     spans: int = 0
@@ -31,17 +31,17 @@ class LiveChange(msgspec.Struct, frozen=True, omit_defaults=True):
     histograms: int = 0
     sessions: int = 0
     findings: int = 0
-    """Findings that were opened, changed or resolved."""
+    """Findings opened, changed or resolved."""
     step: int | None = None
     """The highest training step among the new spans and samples."""
     latest_ns: int = 0
-    """When the newest batch was made, by its sender's clock."""
+    """When the newest batch was sent, by its sender's clock."""
     resync: bool = False
-    """True when the client missed more than is kept here: it refreshes everything."""
+    """The client missed more than is kept, and must refresh everything."""
 
 
 class LiveNotes:
-    """Collects changes on the store writer's thread; readers take them from any thread."""
+    """Collects changes on the store writer's thread; they can be read from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,19 +62,19 @@ class LiveNotes:
         with self._lock:
             self._version += 1
             notes = self._notes.pop(run_id, None) or deque(maxlen=_KEPT_NOTES)
-            self._notes[run_id] = notes  # the most recently written run stands last
+            self._notes[run_id] = notes  # the most recently written run is last
             notes.append(msgspec.structs.replace(change, version=self._version))
             if len(self._notes) > _KEPT_RUNS:
                 del self._notes[next(iter(self._notes))]
 
     def note_findings(self, run_id: str, count: int) -> None:
-        """Take note of findings that were written."""
+        """Record findings that were written."""
         self._add(LiveChange(version=0, run_id=run_id, findings=count))
 
     def since(self, version: int, run_id: str | None = None) -> list[LiveChange]:
-        """Return what happened after a version: one merged change for each run, or for the one asked for.
+        """Return the changes after a version: one merged change per run, or for one run.
 
-        A version that is not known any more, or that a server before this one gave, asks for a `resync`.
+        A version that is too old, or from an earlier server, results in a `resync`.
         """
         with self._lock:
             runs = list(self._notes) if run_id is None else [run_id] if run_id in self._notes else []

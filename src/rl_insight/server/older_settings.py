@@ -1,4 +1,4 @@
-"""The server's YAML file as rl-insight 0.3.0 has it: its keys, under the names that they have here."""
+"""The YAML file of a server of rl-insight 0.3.0: its keys, translated to the current ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 _PROGRAMS = ("prometheus", "tempo", "grafana")
 SECTIONS: Final = ("server", "otel", *_PROGRAMS)
-"""None of them is a section here, so that each of them tells where a file comes from."""
+"""None of them is a current section, so any of them identifies a file of 0.3.0."""
 RENAMED: Final[dict[str, str]] = {
     "server.port": "port",
     "server.data_dir": "data_dir",
@@ -31,27 +31,27 @@ RENAMED: Final[dict[str, str]] = {
     "grafana.dashboards_dir": "stack.grafana.dashboards_dir",
     "grafana.extra_dashboard_dir": "stack.grafana.dashboards_dir",
 }
-"""Key of 0.3.0 to the one that does the same; of two that mean the same, the later one wins."""
+"""Keys of 0.3.0 and their equivalents; of two with the same equivalent, the later one wins."""
 WITHOUT_EFFECT: Final = frozenset(
     {"server.runtime_dir", "server.state_file", "grafana.provisioning_dir"}
     | {f"{name}.{key}" for name in _PROGRAMS for key in ("min_version", "config_file", "data_dir")}
 )
-"""The server decides these: it writes the configuration of the programs, and keeps their data in its own directory."""
+"""Keys without effect: the server writes the configuration of the programs, and keeps their data in its directory."""
 _CHECKED = {"server.backend": "local", "server.enable": True}
 _DEFAULTS = re.compile(r"\$\{service_root\}")
 _DAYS = re.compile(r"\s*(\d+)\s*d\s*")
 
 
 def translated(layer: Mapping[Any, Any], origin: str) -> dict[Any, Any]:
-    """Return the settings of a file under their names here; a file that has none of 0.3.0's sections is as it was.
+    """Translate the settings of a file; a file without sections of 0.3.0 is unchanged.
 
-    The programs are started where the file has a section about one of them, as 0.3.0 would.
+    The stack is enabled if the file has a section about one of its programs, as in 0.3.0.
 
     >>> translated({"tempo": {"query_port": 3201, "retention_time": "2d"}}, "server.yaml")
     {'stack': {'enabled': True, 'tempo': {'port': 3201, 'retention': '48h'}}}
 
     Raises:
-        ConfigError: a key in one of these sections is none of 0.3.0's, or cannot be followed here.
+        ConfigError: a key in one of these sections is unknown, or its value is not supported.
     """
     older = {name: layer[name] or {} for name in SECTIONS if name in layer}
     kept = {name: value for name, value in layer.items() if name not in older}
@@ -66,14 +66,16 @@ def translated(layer: Mapping[Any, Any], origin: str) -> dict[Any, Any]:
             _put(kept, name, _value(key, given[key]))
     if unused := sorted(key for key in WITHOUT_EFFECT if not _is_default(given.get(key))):
         logger.warning(
-            "%s in %s: no effect. The server writes the configuration of the stack itself.", ", ".join(unused), origin
+            "%s in %s has no effect: the server writes the configuration of the stack itself.",
+            ", ".join(unused),
+            origin,
         )
     return kept
 
 
 def _items(section: Any, name: str, origin: str) -> list[tuple[Any, Any]]:
     if not isinstance(section, Mapping):
-        raise ConfigError(f"{name} in {origin} cannot be {section!r}: it is a section with keys.")
+        raise ConfigError(f"{name} in {origin} cannot be {section!r}: it must be a section with keys.")
     return list(section.items())
 
 
@@ -81,7 +83,7 @@ def _check(key: str, value: Any, origin: str) -> None:
     expected = _CHECKED.get(key)
     if expected is not None and value != expected:
         shown = "true" if expected is True else expected
-        raise ConfigError(f"{key} in {origin} cannot be {value!r}: only {shown} is possible. Remove the key.")
+        raise ConfigError(f"{key} in {origin} cannot be {value!r}: only {shown} is supported. Remove the key.")
     known = [*RENAMED, *WITHOUT_EFFECT, *_CHECKED]
     if key not in known:
         near = get_close_matches(key, known, 1)
@@ -90,12 +92,12 @@ def _check(key: str, value: Any, origin: str) -> None:
 
 
 def _is_default(value: Any) -> bool:
-    """Return whether a file leaves a key as it is: empty, or below the folder that 0.3.0 brings along."""
+    """Return whether a value is a default: empty, or below the directory that 0.3.0 ships."""
     return value is None or value == "" or bool(_DEFAULTS.match(str(value)))
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return a value as our key takes it: Tempo itself knows no days."""
+    """Convert a value: Tempo does not support days."""
     days = _DAYS.fullmatch(str(value)) if key == "tempo.retention_time" else None
     return f"{int(days[1]) * 24}h" if days else value
 

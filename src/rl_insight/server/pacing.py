@@ -1,4 +1,4 @@
-"""How often processes should send: seldom where there are many of them, or where the server falls behind."""
+"""How often processes should send: less often if there are many, or if the server falls behind."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from rl_insight.store.writer import WriterStatus
 SHORTEST_S: Final = 0.5
 LONGEST_S: Final = 10.0
 BATCHES_PER_S: Final = 1_000
-"""What all processes together should send; a core takes a few times as many."""
+"""The target for all processes together; a core can handle a few times as many."""
 _WINDOW_S: Final = 15.0
-"""Every process that follows is heard of in a window."""
+"""Every process that follows the advice sends at least once per window."""
 _LOOK_EVERY_S: Final = 1.0
 _LAG_S: Final = 2.0
 _MAX_PRESSURE: Final = 16.0
 _BUSY_SHARE, _IDLE_SHARE = 0.5, 0.2
-"""The thread that takes requests also answers the page: past the first share of its time, views wait for their turn."""
+"""The thread that receives batches also serves the page: above the first share, views become slow."""
 
 
 class FlushAdvice:
-    """The flush interval that acknowledgments ask for; used by one thread.
+    """The flush interval that acknowledgments request; used by one thread.
 
     >>> advice = FlushAdvice(idle_status)  # doctest: +SKIP
     >>> advice.interval_s(f"p{number}" for number in range(4_000))  # doctest: +SKIP
     4.0
 
     Args:
-        status: how the store's writer is doing.
-        clock: seconds that never go back.
-        processor: the processor seconds of the thread that takes requests, which is the one that uses this.
+        status: returns the status of the store's writer.
+        clock: monotonic seconds.
+        cpu_clock: CPU seconds of the calling thread, which receives the requests.
     """
 
     def __init__(
         self,
         status: Callable[[], WriterStatus],
         clock: Callable[[], float] = time.monotonic,
-        processor: Callable[[], float] = time.thread_time,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._status = status
         self._clock = clock
-        self._processor = processor
+        self._cpu_clock = cpu_clock
         self._used_s: float | None = None
         self._window: set[str] = set()
         self._last_window = 0
-        """How many processes were heard of in the window before."""
+        """The number of senders in the previous window."""
         self._window_began = self._looked = clock()
         self._pressure = 1.0
 
     def interval_s(self, senders: Iterable[str]) -> float:
-        """Note who sent, and return the interval that they should flush at."""
+        """Note the senders, and return the flush interval for them."""
         now = self._clock()
         if now - self._window_began >= _WINDOW_S:
             self._last_window, self._window, self._window_began = len(self._window), set(), now
@@ -64,8 +64,8 @@ class FlushAdvice:
         return min(round(wanted, 1), LONGEST_S)
 
     def _busy_share(self, elapsed_s: float) -> float:
-        """Return how much of the time since the last look this thread was busy."""
-        used_s = self._processor()
+        """Return the share of the time since the last check that this thread was busy."""
+        used_s = self._cpu_clock()
         before_s = used_s if self._used_s is None else self._used_s
         self._used_s = used_s
         return (used_s - before_s) / elapsed_s

@@ -1,4 +1,4 @@
-"""Views of the page that people saved by name, and the metrics they pinned; kept across restarts."""
+"""Saved views of the page and pinned metrics; they survive restarts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class SavedView(msgspec.Struct, frozen=True):
 
     name: str
     address: str
-    """The query of the page's address, with its question mark."""
+    """The query of the page's URL, with its question mark."""
 
 
 class SavedViews(msgspec.Struct, frozen=True):
-    """Everything that was saved."""
+    """All saved views and pinned metrics."""
 
     views: list[SavedView] = []
-    """By name."""
+    """Sorted by name."""
     pins: list[str] = []
-    """Metrics, the one pinned first first."""
+    """Metrics, in the order in which they were pinned."""
 
 
 class ViewBook:
-    """The saved views, in memory and in a file that is replaced as a whole at each change."""
+    """The saved views, in memory and in a file that is rewritten at each change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,18 +44,13 @@ class ViewBook:
         self.saved = read_or_set_aside(path, SavedViews())
 
     def save(self, name: str, address: str) -> SavedViews:
-        """Save a view under a name, in place of the one that has it; an empty address removes that one.
-
-        Raises:
-            ConfigError: the name or the address cannot be used, or there are too many.
-        """
+        """Save a view, replacing the one of that name; an empty address removes it."""
         name = name.strip()
         if not name or len(name) > MAX_NAME_LENGTH:
             raise ConfigError(f"a view needs a name of 1 to {MAX_NAME_LENGTH} characters.")
         if address and (not address.startswith("?") or len(address) > MAX_ADDRESS_LENGTH):
             raise ConfigError(
-                f"the address of a view begins with '?' and has at most {MAX_ADDRESS_LENGTH} characters: copy what is "
-                "behind the path of the page."
+                f"a view needs the query of the page's URL, '?...', of at most {MAX_ADDRESS_LENGTH} characters."
             )
         with self._lock:
             kept = [view for view in self.saved.views if view.name != name]
@@ -66,11 +61,7 @@ class ViewBook:
             return self._write(SavedViews(sorted(kept, key=lambda view: view.name), self.saved.pins))
 
     def pin(self, metric: str, *, pinned: bool = True) -> SavedViews:
-        """Pin a metric, or unpin it.
-
-        Raises:
-            ConfigError: there are too many.
-        """
+        """Pin or unpin a metric."""
         with self._lock:
             kept = [one for one in self.saved.pins if one != metric]
             if pinned:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import partial
 
 from rl_insight.collector import Collector, Published, Sink
@@ -19,7 +18,6 @@ from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
 from rl_insight.server.hearing import Hearing
-from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.launches import Launches
 from rl_insight.server.live import LiveNotes
@@ -34,7 +32,6 @@ from rl_insight.server.stacks import StackRequests
 from rl_insight.stack.discovery import CLIENTS_FILE, CLIENTS_JOB_LABELS, TARGETS_FILE, TargetMirror
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
-from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 from rl_insight.store.writer import Committed, StoreWriter
 
@@ -43,41 +40,38 @@ logger = logging.getLogger(__name__)
 _WORKERS = 4
 _CLOSE_S = 2.0
 _DELETE_S = 5.0
-"""How long the deletion of a run waits for those who read it: a view, or diagnosis."""
+"""How long deleting a run waits for its readers: a view, or diagnosis."""
 _IDLE_RUN_S = 300.0
 _LOST_SESSIONS_S = 5.0
 _LOST_SESSIONS_FOR_S = 600.0
-"""How long after its last batch a run is looked at: its processes have been silent for long by then."""
+"""How long after its last batch a run is checked for lost sessions."""
 _REMEMBERED_RUNS = 4
 
 
 class Services:
-    """The parts of a server, without a network.
+    """The parts of a server, without the network.
 
     >>> services = Services(load_settings(options={"data_dir": "/tmp/insight"}))  # doctest: +SKIP
     >>> app = create_app(services)  # doctest: +SKIP
     >>> services.close()  # doctest: +SKIP
 
-    Query routes read from `runs`; a live stream reads `live`; sinks are given at the start.
-
     Args:
         settings: the server's settings.
-        sinks: where every stored batch is handed on to, besides those that the settings switch on.
-        token: what every request must show; None where none is asked for.
+        sinks: get every stored batch, in addition to the sinks in the settings.
+        token: required of every request; None for no authentication.
     """
 
     def __init__(self, settings: ServerSettings, *, sinks: Iterable[Sink] = (), token: str | None = None) -> None:
         self.settings = settings
         self.token = token
-        self.started_ns = time.time_ns()
+        self.started_ns: int = time.time_ns()
         self.hearing = Hearing(self.started_ns)
         self.otlp_port: int | None = None
-        """Where OTLP over HTTP is taken, once the server listens."""
-        self.counters = ServerCounters()
-        self.inflight = ByteBudget(settings.max_inflight_bytes)
-        self.unpack_limits = UnpackLimits(settings.max_decompressed_bytes, settings.max_decompression_ratio)
+        """The port for OTLP over HTTP, once the server listens."""
+        self.counters: ServerCounters = ServerCounters()
+        self.inflight: ByteBudget = ByteBudget(settings.max_inflight_bytes)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="rl-insight-ingest")
-        self.runs = RunDirectory(
+        self.runs: RunDirectory = RunDirectory(
             settings.directory,
             max_open=settings.store.max_open_runs,
             max_open_bytes=settings.store.max_open_bytes,
@@ -93,9 +87,9 @@ class Services:
             [DerivedMetrics(), *sinks, *make_sinks(settings.sinks)],
             namespace=settings.namespace,
             reserved=reserved_names(SERVER.declarations),
-            runs=_Runs(self.runs),
+            runs=self.runs,
         )
-        self.writer = StoreWriter(
+        self.writer: StoreWriter = StoreWriter(
             self.runs, max_pending_bytes=settings.store.max_pending_bytes, on_commit=self._publish
         )
         self.pacing = FlushAdvice(self.writer.get_status)
@@ -106,20 +100,20 @@ class Services:
         self.targets = TargetBook(settings.directory / TARGETS_FILE)
         self.clients_file = settings.directory / CLIENTS_FILE
         self._clients_mirror = TargetMirror(self.targets.path, self.clients_file, CLIENTS_JOB_LABELS)
-        self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
+        self.scraper: Scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
-        self.diagnosis = DiagnosisService(
+        self.diagnosis: DiagnosisService = DiagnosisService(
             self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.hearing
         )
         self.is_ready = False
-        """Set by the listener, once everything can be reached."""
+        """Set once the server accepts requests."""
         self._stop = threading.Event()
         self._housekeeper = threading.Thread(target=self._keep_house, name="rl-insight-housekeeper", daemon=True)
         self._housekeeper.start()
 
     def _publish(self, run_id: str, committed: Sequence[Committed]) -> None:
-        """Show what was committed to everything that follows the runs; on the writer's thread, so nothing may wait."""
+        """Publish committed batches to everything that follows the runs; the writer's thread must not block here."""
         self._written[run_id] = time.monotonic()
         self.hearing.note(committed, time.time_ns())
         self.diagnosis.note(run_id)
@@ -128,7 +122,7 @@ class Services:
             self.live.note(run_id, batches)
 
     def _keep_house(self) -> None:
-        """Close lost sessions and forget silent targets every few seconds; clean up at the interval of retention."""
+        """Close lost sessions and remove expired targets every few seconds; apply retention at its interval."""
         next_cleaning = time.monotonic() + self.settings.retention.interval_s
         self._try(self._remember_runs)
         while not self._stop.wait(_LOST_SESSIONS_S):
@@ -140,23 +134,23 @@ class Services:
                 self._try(self.apply_retention)
 
     def _try(self, chore: Callable[[], object]) -> None:
-        """Do one chore; its failure keeps none of the others from being done."""
+        """Run one chore; its failure does not affect the others."""
         try:
             chore()
         except Exception:
-            logger.exception("housekeeping failed: it is tried again later")
+            logger.exception("housekeeping failed; it will be retried")
 
     def _forget_targets(self) -> None:
         if forgotten := self.targets.forget_expired():
-            logger.info("forgot %d targets that did not register again in time", forgotten)
+            logger.info("removed %d targets whose lease expired", forgotten)
         self.show_targets()
 
     def show_targets(self) -> None:
-        """Bring the discovery file of clients of rl-insight 0.3.0 up to date."""
+        """Update the discovery file for clients of rl-insight 0.3.0."""
         self._try(self._clients_mirror.refresh)
 
     def _remember_runs(self) -> None:
-        """Look at the runs that an earlier server wrote last too: their sessions may have been lost with it."""
+        """Also check the runs that an earlier server wrote last: their sessions may have been lost with it."""
         written = sorted(self.runs.list_runs(), key=lambda info: info.modified_s, reverse=True)
         for info in written[:_REMEMBERED_RUNS]:
             if not info.problem:
@@ -164,7 +158,7 @@ class Services:
                 self.diagnosis.note(info.run_id)
 
     def close_lost_sessions(self) -> None:
-        """Close the sessions of recently written runs whose processes are gone."""
+        """Close the sessions of recently written runs whose processes have died."""
         oldest = time.monotonic() - _LOST_SESSIONS_FOR_S
         for run_id, written in list(self._written.items()):
             if written < oldest:
@@ -183,15 +177,15 @@ class Services:
             return
         if lost:
             self.diagnosis.note(run_id)
-            logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
+            logger.info("closed %d sessions of run %s as lost: their processes died", len(lost), run_id)
 
     def delete_run(self, run_id: str) -> None:
-        """Delete a run: its file, and its metrics on `/metrics`."""
+        """Delete a run: its file, and its series on `/metrics`."""
         self.runs.delete(run_id, _DELETE_S)
         self.collector.drop_run(run_id)
 
     def apply_retention(self) -> list[str]:
-        """Delete the runs that retention does not keep; returns their ids."""
+        """Delete the runs that exceed the retention settings; returns their ids."""
         retention = self.settings.retention
         if retention.max_age_days is None and retention.max_total_gb is None:
             return []
@@ -205,7 +199,7 @@ class Services:
         return deleted
 
     def close(self) -> bool:
-        """Store what was accepted, then release everything; True when all of it was stored. Idempotent."""
+        """Commit accepted batches, then release everything; returns whether all were stored. Idempotent."""
         self.is_ready = False
         self._stop.set()
         self.diagnosis.close()
@@ -215,20 +209,5 @@ class Services:
         self.collector.close(_CLOSE_S)
         self.runs.close()
         if not stored:
-            logger.error("not everything that waited was written in time: its senders will send it again")
+            logger.error("some queued batches were not written in time; their senders will retry")
         return stored
-
-
-class _Runs:
-    """The runs as sinks see them."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
-
-    def run_ids(self) -> list[str]:
-        """Return the ids of all runs that can be read."""
-        return [info.run_id for info in self._directory.list_runs() if not info.problem]
-
-    def open_run(self, run_id: str) -> AbstractContextManager[RunStore]:
-        """Lend a run's store."""
-        return self._directory.open(run_id)

@@ -1,4 +1,4 @@
-"""Which processes are asked for their stacks: with the answer to their next batch, at most once a minute each."""
+"""Requests for stacks: sent to a process with the response to its next batch, at most once per minute each."""
 
 from __future__ import annotations
 
@@ -9,57 +9,48 @@ from typing import Final
 
 AGAIN_S: Final = 60.0
 _WAIT_S: Final = 120.0
-"""A request to a process that sends nothing is forgotten after this."""
+"""A request to a process that does not send a batch is dropped after this."""
+_SELF, _NEIGHBOR = "self", "neighbor"
 
 
 class StackRequests:
-    """The requests that wait for the next batch of a process; safe to use from several threads."""
+    """The requests that wait for the next batch of a process or a host; thread-safe."""
 
     def __init__(self, *, enabled: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._enabled = enabled
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: dict[str, float] = {}
-        self._asked: dict[str, float] = {}
-        self._asked_neighbors: dict[str, float] = {}
-        """Apart from those that were asked themselves: one that could not answer has just become silent."""
-        self._of_hosts: dict[str, dict[str, float]] = {}
-        """By host, the silent processes that any other one of that host is asked about."""
+        self._waiting: dict[tuple[str, str], dict[str, float]] = {}
+        """By whom is asked, a process itself or any process on a host: whose stacks, and since when."""
+        self._asked: dict[tuple[str, str], float] = {}
+        """Requests to a process and to its neighbors are separate: one that could not answer may have become silent."""
 
     def ask(self, process_ids: Iterable[str]) -> int:
-        """Ask processes for their stacks; returns how many of them were not asked within the last minute."""
-        if not self._enabled:
-            return 0
-        now = self._clock()
-        with self._lock:
-            self._waiting = {one: since for one, since in self._waiting.items() if now - since < _WAIT_S}
-            self._asked = {one: since for one, since in self._asked.items() if now - since < AGAIN_S}
-            new = [one for one in process_ids if one not in self._asked]
-            self._waiting |= dict.fromkeys(new, now)
-            self._asked |= dict.fromkeys(new, now)
-        return len(new)
+        """Ask processes for their stacks; returns how many were not asked within the last minute."""
+        return self._request(_SELF, {one: one for one in process_ids})
 
     def ask_neighbors(self, silent: Mapping[str, str]) -> int:
-        """Ask other processes of their hosts for the stacks of silent ones; returns how many are new."""
+        """Ask other processes on their hosts for the stacks of silent processes; returns how many are new."""
+        return self._request(_NEIGHBOR, silent)
+
+    def _request(self, kind: str, addressees: Mapping[str, str]) -> int:
         if not self._enabled:
             return 0
         now = self._clock()
         with self._lock:
-            self._asked_neighbors = {one: at for one, at in self._asked_neighbors.items() if now - at < AGAIN_S}
-            new = {one: host for one, host in silent.items() if one not in self._asked_neighbors}
-            for process_id, host in new.items():
-                self._of_hosts.setdefault(host, {})[process_id] = now
-            self._asked_neighbors |= dict.fromkeys(new, now)
+            self._asked = {key: since for key, since in self._asked.items() if now - since < AGAIN_S}
+            self._waiting = {key: of for key, of in self._waiting.items() if now - max(of.values()) < _WAIT_S}
+            new = {one: whom for one, whom in addressees.items() if (kind, one) not in self._asked}
+            for one, whom in new.items():
+                self._waiting.setdefault((kind, whom), {})[one] = self._asked[kind, one] = now
         return len(new)
 
     def take(self, process_ids: Iterable[str], hosts: Iterable[str] = ()) -> list[str]:
-        """Return the processes whose stacks are asked of those that have sent something, each once."""
-        if not self._waiting and not self._of_hosts:  # nearly always, and every request comes through here
+        """Return, once, the processes whose stacks are requested from the senders of a request."""
+        if not self._waiting:  # nearly always, and every request calls this
             return []
         now = self._clock()
+        keys = [*((_SELF, one) for one in process_ids), *((_NEIGHBOR, host) for host in hosts)]
         with self._lock:
-            found = [one for one in process_ids if self._waiting.pop(one, None) is not None]
-            for host in hosts:
-                silent = self._of_hosts.pop(host, {})
-                found += [one for one, since in silent.items() if now - since < _WAIT_S]
-            return found
+            found = [item for key in keys for item in self._waiting.pop(key, {}).items()]
+        return [one for one, since in found if now - since < _WAIT_S]

@@ -57,11 +57,11 @@ class ParquetSink(Sink):
             raise ExchangeError("sinks.parquet needs a server: a hub has no store to export from.")
         changed, self._changed = self._changed, set()
         if self._is_first:
-            changed |= set(runs.run_ids())
+            changed |= {info.run_id for info in runs.list_runs() if not info.problem}
         while changed:
             run_id = changed.pop()
             try:
-                with runs.open_run(run_id) as store:
+                with runs.open(run_id) as store:
                     for table, rows in export_run(store, run_id, self._target).items():
                         self._rows[table] = self._rows.get(table, 0) + rows
             except Exception:

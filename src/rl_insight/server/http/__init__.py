@@ -1,1 +1,1 @@
-"""How the server speaks HTTP: access control, bounds on requests, bodies, answers, and the files of the page."""
+"""HTTP: access control, limits on requests, bodies, responses, and the files of the page."""

@@ -1,4 +1,4 @@
-"""Answers of the query routes: structs as JSON, described in the OpenAPI document by the same structs."""
+"""Responses of the query routes: structs as JSON, described in the OpenAPI document by the same structs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from fastapi import Query, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict
 
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Cursor
@@ -17,30 +18,39 @@ if TYPE_CHECKING:
     from rl_insight.server.services import Services
     from rl_insight.store.run_store import RunStore
 
+
+class StrictBody(BaseModel):
+    """A JSON body without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 _REFERENCE = "#/components/schemas/{name}"
 _components: dict[str, Any] = {}
 _encode = msgspec.json.Encoder().encode
 
-RunParameter = Annotated[str | None, Query(alias="run", max_length=500, description="The run; default the latest.")]
+RunParameter = Annotated[
+    str | None, Query(alias="run", max_length=500, description="The run; default the most recent.")
+]
 TimeParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds since 1970.")]
 StepParameter = Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="A training step.")]
 TextParameter = Annotated[str | None, Query(max_length=1000)]
 
 
 def answers(kind: Any, description: str = "The answer.") -> dict[int | str, dict[str, Any]]:
-    """Describe a route's answer in the OpenAPI document: a struct, or a list of structs."""
+    """Describe a route's response in the OpenAPI document: a struct, or a list of structs."""
     (schema,), components = msgspec.json.schema_components((kind,), ref_template=_REFERENCE)
     _components.update(components)
     error = {"application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
     return {
         200: {"description": description, "content": {"application/json": {"schema": schema}}},
-        400: {"description": "It cannot be answered as asked; `error` says why.", "content": error},
-        404: {"description": "There is no such run, or nothing of that id.", "content": error},
+        400: {"description": "Invalid query; `error` has the reason.", "content": error},
+        404: {"description": "There is no such run, or no such id in it.", "content": error},
     }
 
 
 def add_components(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the structs that `answers` named to an OpenAPI document."""
+    """Add the structs used by `answers` to an OpenAPI document."""
     document.setdefault("components", {}).setdefault("schemas", {}).update(_components)
     return document
 
@@ -51,32 +61,28 @@ def json_answer(value: Any) -> Response:
 
 
 def services_of(request: Request) -> Services:
-    """Return what the server owns."""
+    """Return the parts of the server."""
     services: Services = request.app.state.services
     return services
 
 
 @contextmanager
 def reading(request: Request, run: str | None) -> Iterator[Cursor]:
-    """Lend a cursor on a run, by default the latest."""
+    """Lend a cursor on a run, by default the most recent one."""
     with opened(request, run) as store, store.reader() as cursor:
         yield cursor
 
 
 def opened(request: Request, run: str | None) -> AbstractContextManager[RunStore]:
-    """Lend a run, by default the latest."""
+    """Lend a run, by default the most recent one."""
     return services_of(request).runs.open(run_of(request, run))
 
 
 def run_of(request: Request, run: str | None) -> str:
-    """Return the run that is asked for; by default the one that began last, of scraped metrics only if it is alone.
-
-    Raises:
-        RunNotFoundError: there are no runs.
-    """
+    """Return the requested run; by default the most recent one, preferably not one with scraped metrics only."""
     if run is not None:
         return run
     for info in services_of(request).runs.list_runs():
         if not info.problem:
             return info.run_id
-    raise RunNotFoundError("there are no runs yet. Point a training at this server and call rl_insight.init().")
+    raise RunNotFoundError("there are no runs yet. Point a training job at this server and call rl_insight.init().")

@@ -1,4 +1,4 @@
-"""Request bodies: read and decompressed within bounds, whatever the sender claims."""
+"""Request bodies: read and decompressed within limits, whatever the sender claims."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rl_insight.errors import InsightError
 
 if TYPE_CHECKING:
+    from rl_insight.server.config import ServerSettings
     from rl_insight.server.counters import Reservation
 
 _GZIP = 16 + zlib.MAX_WBITS
 _CHUNK = 1024 * 1024
 _MAX_ZSTD_WINDOW = 8 * 1024 * 1024
 _ANY_RATIO_BYTES = 16 * 1024 * 1024
-"""Up to here a body may be compressed however well: a few identical lines reach 1000 to 1."""
+"""Up to this size any compression ratio is accepted: a few identical lines reach 1000 to 1."""
 
 
-OVERLOADED = "too many requests are in flight. Send again later."
+OVERLOADED = "too many requests are in flight. Retry later."
 
 
 class BodyError(InsightError):
-    """A body that is not taken; `status` is the HTTP status that says so, `reason` one word for the counters."""
+    """A refused body; `status` is the HTTP status, `reason` a word for the counters."""
 
     def __init__(self, message: str, *, status: int, reason: str) -> None:
         super().__init__(message)
@@ -38,7 +37,7 @@ async def read_body(stream: AsyncIterator[bytes], declared: str | None, limit: i
     """Read a body of at most `limit` bytes.
 
     Raises:
-        BodyError: it is longer, by what its header says or by what comes.
+        BodyError: it is longer, according to its header or as received.
     """
     if declared is not None and declared.isdecimal() and int(declared) > limit:
         raise too_large(limit)
@@ -52,32 +51,27 @@ async def read_body(stream: AsyncIterator[bytes], declared: str | None, limit: i
     return b"".join(parts)
 
 
-class UnpackLimits(msgspec.Struct, frozen=True):
-    """How far a compressed body may grow."""
-
-    max_bytes: int
-    max_ratio: float
-
-    def of(self, body: bytes) -> int:
-        """Return how many bytes this body may become."""
-        return min(self.max_bytes, max(_ANY_RATIO_BYTES, int(self.max_ratio * len(body))))
+def unpacked_limit(body: bytes, settings: ServerSettings) -> int:
+    """Return how many bytes a body may decompress to."""
+    by_ratio = int(settings.max_decompression_ratio * len(body))
+    return min(settings.max_decompressed_bytes, max(_ANY_RATIO_BYTES, by_ratio))
 
 
 def decompress(body: bytes, encoding: str, limit: int, reservation: Reservation | None = None) -> bytes:
-    """Return a body as it was before `Content-Encoding`; at most `limit` bytes are ever made.
+    """Decompress a body; at most `limit` bytes are ever produced.
 
     >>> import gzip
     >>> decompress(gzip.compress(b"frames"), "gzip", 100)
     b'frames'
 
     Args:
-        body: the bytes as they arrived.
-        encoding: the header's value.
+        body: the bytes as received.
+        encoding: the value of `Content-Encoding`.
         limit: the longest result.
-        reservation: takes the bytes that are made, as they are made.
+        reservation: grows with the decompressed bytes.
 
     Raises:
-        BodyError: an encoding that is not known, damaged data, more than `limit` bytes, or no room for them now.
+        BodyError: unknown encoding, damaged data, more than `limit` bytes, or no room for them now.
     """
     name = encoding.strip().lower()
     if name in {"", "identity"}:
@@ -88,7 +82,7 @@ def decompress(body: bytes, encoding: str, limit: int, reservation: Reservation 
         unpacked = _unzstd(body)
     else:
         raise BodyError(
-            f"content encoding {name[:40]!r} is not known here: send gzip, or nothing compressed.",
+            f"content encoding {name[:40]!r} is not supported: send gzip, or an uncompressed body.",
             status=415,
             reason="encoding",
         )
@@ -114,7 +108,7 @@ def _gunzip(body: bytes, limit: int) -> Iterator[bytes]:
                 rest = member.unconsumed_tail
                 yield part
                 if not part and not rest and not member.eof:
-                    raise _damaged("gzip", "it is cut short")
+                    raise _damaged("gzip", "it is truncated")
             rest = member.unused_data
     except zlib.error as error:
         raise _damaged("gzip", str(error)) from error
@@ -133,14 +127,14 @@ def _unzstd(body: bytes) -> Iterator[bytes]:
 
 
 def overloaded() -> BodyError:
-    """Return the refusal of a body that does not fit beside the other requests in flight."""
+    """Return the error for a body that does not fit alongside the other requests in flight."""
     return BodyError(OVERLOADED, status=503, reason="overload")
 
 
 def too_large(limit: int) -> BodyError:
-    """Return the refusal of a body longer than the limit."""
+    """Return the error for a body longer than the limit."""
     return BodyError(
-        f"the body is too large: at most {limit} bytes are taken. Send less at a time.", status=413, reason="too_large"
+        f"the body is too large: the limit is {limit} bytes. Send less at a time.", status=413, reason="too_large"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that are made for one request and sent: traces, exports, reports. Nothing of them is left on the disk."""
+"""Files that are written for one request and sent: traces, exports, reports, run files. None is left on disk."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _SPAN_BYTES = 1_000
-"""Room on the disk for one span, generously."""
-# Each of these keeps a core busy: more than two at once would hold up everything else.
+"""Disk space for one span, generously."""
+# Each of these keeps a core busy: more than two at once would slow down everything else.
 _turns = threading.BoundedSemaphore(2)
 
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Hold one of the two turns for work that keeps a core busy.
-
-    Raises:
-        HTTPException: 429, both are taken.
-    """
+    """Hold one of the two slots for work that keeps a core busy; without a free one, answer 429."""
     if not _turns.acquire(blocking=False):
         raise HTTPException(
             429,
@@ -47,35 +43,41 @@ def turn() -> Iterator[None]:
 
 
 def check_room(services: Services, spans: int) -> None:
-    """Refuse to write more spans than the disk has room for.
-
-    Raises:
-        StoreFullError: there is no room.
-    """
+    """Check that the disk has room for a file with this many spans."""
     free = shutil.disk_usage(services.runs.path.parent).free
     if free < services.settings.store.min_free_bytes + spans * _SPAN_BYTES:
-        raise StoreFullError("there is no room on the server's disk to write this: choose a shorter time or a step.")
+        raise StoreFullError("the server's disk is too full to write this: choose a shorter time or a step.")
 
 
-def make_file(services: Services, name: str, make: Callable[[Path], Path]) -> BinaryIO:
-    """Return a file that `make` writes to a path it is given; it has no name anymore, so nothing is left behind.
+def make_file(services: Services, name: str, write: Callable[[Path], object]) -> BinaryIO:
+    """Have `write` write a file, and return it open; it is unlinked already, so nothing is left behind.
 
-    While it is sent, which may be slow, nothing of the store is kept open.
+    The store is not kept open while the file is sent, which may be slow.
 
     Raises:
-        StoreError: it could not be written; the message names no file of the server.
+        StoreError: it could not be written; the message does not name a path of the server.
     """
-    with tempfile.TemporaryDirectory(prefix=".transfer-", dir=services.runs.path.parent) as directory:
+    with work_directory(services) as directory:
         try:
-            return make(Path(directory) / name).open("rb")
+            write(directory / name)
+            return (directory / name).open("rb")
         except ExchangeError as error:
             raise StoreError(str(error).replace(f"{directory}/", "")) from error
+
+
+@contextmanager
+def work_directory(services: Services) -> Iterator[Path]:
+    """Lend a directory for one request, on the disk where the runs are."""
+    place = services.runs.path.parent
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".transfer-", dir=place, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 def attachment(
     stream: BinaryIO, name: str, media_type: str, headers: Mapping[str, str] | None = None
 ) -> StreamingResponse:
-    """Return the answer that sends a file and closes it."""
+    """Return the response that sends a file and closes it."""
     described = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Content-Length": str(os.fstat(stream.fileno()).st_size),

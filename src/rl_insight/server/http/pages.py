@@ -1,7 +1,8 @@
-"""The page and its files, and the page that documents the API; nothing is loaded from anywhere else."""
+"""The page and its files, and the API documentation; nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,6 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
-
-from rl_insight.server.http.schema_text import content_text, type_text
 
 STATIC = Path(__file__).parent.parent / "static"
 _NOT_PAGES = ("api/", "v1/", "assets/")
@@ -28,20 +27,20 @@ h2 {{ font-size: 1rem; margin: 1.5rem 0 .2rem }}
 </style></head><body>{body}</body></html>"""
 
 _NOT_BUILT = """<h1>RL-Insight is running</h1>
-<p>The web page was not built into this installation. Everything else works: ingest, the API and the metrics.</p>
-<p>A release installed with <code>pip</code> carries it. In a source checkout it is built from the folder
+<p>The web page is not included in this installation. Everything else works: ingest, the API and the metrics.</p>
+<p>A release installed with <code>pip</code> includes it. In a source checkout it is built from the directory
 <code>web</code>.</p>
-<ul><li><a href="/docs">What the API offers</a></li><li><a href="/metrics">Metrics</a></li>
+<ul><li><a href="/docs">API documentation</a></li><li><a href="/metrics">Metrics</a></li>
 <li><a href="/openapi.json">OpenAPI document</a></li></ul>"""
 
 
 def add_page(app: FastAPI, directory: Path) -> None:
-    """Serve the built page; a path of the page's own leads to its index, so that every view has a URL."""
+    """Serve the built page; unknown paths return its index, so that every view has a URL."""
     folder = _Folder(directory)
 
     @app.get("/{path:path}", include_in_schema=False)
     def page(path: str) -> Response:
-        # Looked up in a list: no text of a request ever becomes a path.
+        # A lookup: text of a request never becomes a path.
         files = folder.files()
         found = files.get(path)
         if found is not None:
@@ -57,7 +56,7 @@ def add_page(app: FastAPI, directory: Path) -> None:
 
 
 class _Folder:
-    """The files of the page by their path, listed anew when the page was built again while the server runs."""
+    """The files of the page by path, listed again if the page is rebuilt while the server runs."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -78,7 +77,7 @@ class _Folder:
 
 
 def docs_page(document: dict[str, Any]) -> str:
-    """Return an OpenAPI document as a page to read."""
+    """Return an OpenAPI document as an HTML page."""
     parts = [f"<h1>{escape(document['info']['title'])} API</h1>"]
     parts.append('<p>Machine-readable: <a href="/openapi.json">openapi.json</a></p>')
     for path, methods in document.get("paths", {}).items():
@@ -106,3 +105,34 @@ def _parameter(parameter: dict[str, Any]) -> str:
         escape(parameter.get("description", "")),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def type_text(schema: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
+    """Return a type in words; `named` formats the name of a type with its own description.
+
+    >>> type_text({"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#/components/schemas/Span"}}]})
+    'list of Span or null'
+    """
+    if "$ref" in schema:
+        return named(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        options = sorted(schema["anyOf"], key=lambda option: option.get("type") == "null")
+        return " or ".join(dict.fromkeys(type_text(option, named) for option in options))
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {type_text(schema.get('items', {}), named)}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {type_text(schema['additionalProperties'], named)}"
+    kind = schema.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def content_text(described: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
+    """Return the type of a body: of its JSON, else the media type; empty for any."""
+    content: Mapping[str, Any] = described.get("content", {})
+    kinds = [
+        type_text(one.get("schema", {}), named) if media == "application/json" else media
+        for media, one in content.items()
+    ]
+    return " or ".join(kind for kind in kinds if kind != "any")

@@ -1,4 +1,4 @@
-"""Access control: the token, the host names of a loopback server, and the security headers of every answer."""
+"""Access control: the token, the host names of a loopback server, and security headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rl_insight.urls import is_loopback
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""What everybody may ask: whether the server is alive."""
+"""Accessible without a token: health checks."""
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -32,7 +32,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def bearer_matches(authorization: str, token: str) -> bool:
-    """Return whether an `Authorization` header holds the token, in a time that does not depend on it.
+    """Return whether an `Authorization` header has the token, in constant time.
 
     >>> bearer_matches("Bearer s3cret", "s3cret"), bearer_matches("s3cret", "s3cret")
     (True, False)
@@ -46,17 +46,16 @@ def _same(shown: str, token: str) -> bool:
 
 
 def cookie_name(token: str) -> str:
-    """Return the name of a server's cookie; two servers on one host have two, because ports do not part cookies."""
+    """Return the name of a server's cookie; it differs between servers on one host, because cookies ignore ports."""
     return f"rl_insight_{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 class SecurityMiddleware:
-    """Asks for the token, refuses strangers' names and pages, and sets the headers that browsers heed.
+    """Requires the token, refuses foreign host names and origins, and sets security headers.
 
-    - With a token every request must show it: `Authorization: Bearer ...`, or the cookie that `/?token=...` sets.
-    - Without one (loopback only) the `Host` must be a name of this machine: a page on the internet whose name was bent
-      to 127.0.0.1 gets nothing.
-    - A page of another origin cannot change anything; there are no CORS headers either.
+    - With a token, every request needs it: `Authorization: Bearer ...`, or the cookie that `/?token=...` sets.
+    - Without one (loopback only), `Host` must be a name of this machine: protects against DNS rebinding.
+    - Pages of other origins cannot change anything; there are no CORS headers.
     """
 
     def __init__(
@@ -83,14 +82,12 @@ class SecurityMiddleware:
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that does not reach the app; None for one that may."""
+        """Return the response to a request that is refused or redirected; None for one that may reach the app."""
         headers = Headers(scope=scope)
         if not self._is_known_host(headers.get("host", "")):
-            return _refusal(
-                403, "this name of the server is not known: open it as localhost, or add the name to allowed_hosts."
-            )
+            return _refusal(403, "unknown host name: open the server as localhost, or add the name to allowed_hosts.")
         if scope["method"] not in _SAFE_METHODS and not self._is_same_origin(headers):
-            return _refusal(403, "a page of another origin cannot do this.")
+            return _refusal(403, "requests from pages of another origin are refused.")
         if self._token is None or scope["path"] in OPEN_PATHS:
             return None
         if bearer_matches(headers.get("authorization", ""), self._token) or self._has_cookie(headers):
@@ -106,9 +103,9 @@ class SecurityMiddleware:
         return answer
 
     def _welcome(self, path: str, query: dict[str, list[str]]) -> Response:
-        """Keep the token in a cookie and take it out of the address."""
+        """Store the token in a cookie and remove it from the URL."""
         assert self._token is not None  # noqa: S101 -- only called with one
-        # Never two slashes in front: a browser would read them as another host.
+        # Never two leading slashes: a browser would read them as another host.
         target = "/" + path.lstrip("/\\") + (f"?{urlencode(query, doseq=True)}" if query else "")
         answer = RedirectResponse(target, status_code=303)
         answer.set_cookie(

@@ -1,8 +1,8 @@
-"""Calls of models become phases of the session whose trace they belong to: vLLM's `llm_request`, and GenAI spans.
+"""Model calls become phases of the session whose trace they belong to: vLLM's `llm_request`, and GenAI spans.
 
-vLLM continues the trace of a request's `traceparent` header, and exports one span when the request has ended. It knows
-neither sessions nor runs: both follow from the trace, which is looked up here, before the request is converted. The
-same holds for instrumented clients of models and tools, whose spans have OpenTelemetry's `gen_ai.operation.name`.
+vLLM continues the trace of a request's `traceparent` header, and exports one span when the request has ended. The span
+has neither session nor run: both are looked up by trace here, before the request is converted. The same holds for
+instrumented clients of models and tools, whose spans have OpenTelemetry's `gen_ai.operation.name`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,18 @@ logger = logging.getLogger("rl_insight")
 ENGINE_SPAN: Final = b"llm_request"
 """The name of vLLM's span."""
 MARKERS: Final = (ENGINE_SPAN, GEN_AI_OPERATION.encode())
-"""A request with none of these is not looked at."""
+"""A request without any of these is skipped."""
 _PHASE = "generate"
 
 
 class EngineRequests:
-    """Assigns the spans of engines to sessions; a span whose session is not known stays as it is.
-
-    Args:
-        runs: where the sessions are.
-    """
+    """Assigns the spans of engines to sessions; a span of an unknown session stays unchanged."""
 
     def __init__(self, runs: RunDirectory) -> None:
         self._runs = runs
 
     def assign(self, request: Any) -> None:
-        """Change a request of traces: spans of engines get their session, and go to its run."""
+        """Add sessions to the spans of engines in a trace request, and move them to the session's run."""
         for entry in list(request.resource_spans):
             asked = dict(_engine_spans(entry))
             if not asked:
@@ -60,7 +56,7 @@ class EngineRequests:
             with self._runs.open(run_id) as store, store.reader() as cursor:
                 sessions = queries.trace_sessions(cursor, keys.values())
         except InsightError as error:  # deleted, damaged or closed: the spans are stored without a session
-            logger.debug("the sessions of run %s cannot be looked up: %s", run_id, error)
+            logger.debug("cannot look up the sessions of run %s: %s", run_id, error)
             return {}
         return {place: sessions[key] for place, key in keys.items() if key in sessions}
 
@@ -98,7 +94,7 @@ def _add_attributes(span: Any, session: FoundSession) -> None:
 
 
 def _move(request: Any, entry: Any, run_id: str, places: Any) -> None:
-    """Move spans to a separate resource, which names the run."""
+    """Move spans to a separate resource with the run."""
     moved = request.resource_spans.add()
     moved.resource.CopyFrom(entry.resource)
     moved.resource.attributes.add(key=RUN_KEYS[0]).value.string_value = run_id

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import grpc  # type: ignore[import-untyped]  # it ships no types
 
-from rl_insight.errors import SchemaError, TooLargeError
+from rl_insight.errors import SchemaError
 from rl_insight.otlp.decode.requests import OtlpSignal, answer
 from rl_insight.otlp.mapping import SERVICES
 from rl_insight.server.http.bodies import OVERLOADED
@@ -32,19 +32,19 @@ class OtlpGrpcServer:
     Args:
         services: the server's parts.
         host: the address to listen on.
-        port: the port; 0 for any. `port` afterwards tells which.
+        port: the port; 0 for any free one, then in `port`.
 
     Raises:
-        OSError: the port cannot be listened on.
+        OSError: cannot listen on the port.
     """
 
     def __init__(self, services: Services, host: str, port: int) -> None:
         self._services = services
         settings = services.settings
         options = [
-            # gRPC holds the messages of all calls before we see them. By default 4 MiB, as most receivers have it.
+            # gRPC holds the messages of all calls before we see them. 4 MiB by default, as in most receivers.
             ("grpc.max_receive_message_length", min(settings.max_inflight_bytes // _MAX_CALLS, 2**31 - 1)),
-            # Two servers on one port would share its calls without a word.
+            # Otherwise two servers could silently share a port.
             ("grpc.so_reuseport", 0),
         ]
         self._server = grpc.server(
@@ -53,7 +53,7 @@ class OtlpGrpcServer:
             maximum_concurrent_rpcs=_MAX_CALLS,
         )
         for signal in OtlpSignal:
-            # Without a deserializer the raw bytes come through: they are hashed and checked by the receiver.
+            # Without a deserializer we get the raw bytes, which the receiver hashes and checks.
             handler = grpc.unary_unary_rpc_method_handler(
                 self._export(signal), response_serializer=lambda message: message.SerializeToString()
             )
@@ -99,7 +99,6 @@ class OtlpGrpcServer:
             submission = services.otlp.submit(signal, body, is_json=False, peer=_host(context), route=_ROUTE)
             return submission.settle()
         except SchemaError as error:
-            services.counters.refuse(_ROUTE, "too_large" if isinstance(error, TooLargeError) else "schema")
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _check_token(self, context: grpc.ServicerContext) -> None:
@@ -112,7 +111,7 @@ class OtlpGrpcServer:
             _abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong.")
 
     def close(self, grace_s: float = 1.0) -> None:
-        """Finish the calls in flight, then stop; idempotent."""
+        """Finish calls in flight, then stop; idempotent."""
         self._server.stop(grace_s).wait(grace_s + 1.0)
 
 
@@ -122,7 +121,7 @@ def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, sentence: str) 
 
 
 def _host(context: grpc.ServicerContext) -> str:
-    """Return the address of the other side, from what gRPC calls a peer: `ipv4:127.0.0.1:5000`."""
+    """Return the address of the client from gRPC's name for it, such as `ipv4:127.0.0.1:5000`."""
     kind, _, address = unquote(context.peer()).partition(":")
     if not kind.startswith("ipv"):
         return ""

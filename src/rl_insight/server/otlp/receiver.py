@@ -1,4 +1,4 @@
-"""Takes OTLP requests of all three signals, from HTTP and from gRPC, into the one ingest path."""
+"""Feeds OTLP requests of all three signals, over HTTP and gRPC, into the ingest path."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.intake import Cadence, first_assigned_sequence
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode import rows_of
@@ -35,7 +36,7 @@ class OtlpSubmission:
     def __init__(self, submission: Submission, taken: list[tuple[_Sender, DecodedRows]]) -> None:
         self._submission = submission
         self._rejected = sum(rows.rejected for _, rows in taken)
-        self._problem = next((f"not taken: {rows.problem}." for _, rows in reversed(taken) if rows.rejected), "")
+        self._problem = next((f"rejected: {rows.problem}." for _, rows in reversed(taken) if rows.rejected), "")
         self._taken = taken
         self._guard = Lock()
 
@@ -49,7 +50,7 @@ class OtlpSubmission:
 
     @property
     def has_failed(self) -> bool:
-        """True when it is known that the request must be sent again."""
+        """Whether the request is known to need a retry."""
         if self._submission.is_pending:
             return False
         outcome = self._submission.settle()
@@ -58,8 +59,8 @@ class OtlpSubmission:
     def _judge(self, outcome: Outcome) -> OtlpOutcome:
         failure = outcome.problem if outcome.failed else ""
         if outcome.duplicates:
-            # Our own number was in use: the clock was set back since the last start. Numbers far above it are free.
-            failure = failure or "the server's clock was set back. Send it again."
+            # Our sequence number was in use: the clock was set back since the last start. Skip far ahead.
+            failure = failure or "the server's clock was set back. Retry."
         with self._guard:
             taken, self._taken = self._taken, []
         for sender, rows in taken:
@@ -76,21 +77,22 @@ class OtlpSubmission:
 
 
 class OtlpOutcome(msgspec.Struct, frozen=True):
-    """What became of an OTLP request."""
+    """The result of an OTLP request."""
 
     rejected: int = 0
-    """Spans, points or records that will never be taken; the others are stored."""
+    """Spans, points or records that were rejected for good; the others are stored."""
     problem: str = ""
-    """What was wrong with them."""
+    """Why they were rejected."""
     failure: str = ""
-    """Why nothing was stored; the client sends it again."""
+    """Why nothing was stored; the client retries."""
     retry_after_s: float | None = None
 
 
 class _Sender:
-    """What is kept about one process that speaks OTLP.
+    """The state of one process that sends OTLP.
 
-    OTLP does not number its requests, so the server does: after a restart it continues above the numbers in the store.
+    OTLP requests have no sequence numbers, so the server assigns them; after a restart it continues above the numbers
+    in the store.
     """
 
     def __init__(self) -> None:
@@ -100,26 +102,25 @@ class _Sender:
         self._sequence = itertools.count(first_assigned_sequence())
 
     def heard(self, process: Process) -> Process:
-        """Note that it sends something now; returns the process with the heartbeat that its pauses suggest."""
+        """Note a request; returns the process with a heartbeat estimated from the pauses between its requests."""
         heartbeat_s = self._cadence.hear(time.monotonic())
         if heartbeat_s == process.heartbeat_s:
             return process
         return msgspec.structs.replace(process, heartbeat_s=heartbeat_s)
 
     def next_sequence(self) -> int:
-        """Return the number of the next batch."""
+        """Return the sequence number of the next batch."""
         return next(self._sequence)
 
     def skip_ahead(self) -> None:
-        """Go on far above all numbers that an earlier server can have used."""
+        """Continue far above all numbers that an earlier server may have used."""
         self._sequence = itertools.count(next(self._sequence) + 2**50)
 
 
 class OtlpReceiver:
     """Converts OTLP requests and submits them.
 
-    A client that did not hear our answer sends the same bytes again; a request that repeats one of the last ten minutes
-    is answered like the first and stored once.
+    A client that did not get our response sends the same bytes again: requests are deduplicated for ten minutes.
     """
 
     def __init__(
@@ -139,17 +140,21 @@ class OtlpReceiver:
         """Read a request and start to write it; does not wait for the commit.
 
         Raises:
-            TooLargeError: it holds more than this server decodes at once.
-            SchemaError: the body is not such a request.
+            TooLargeError: it has more items than this server decodes at once.
+            SchemaError: the body is not a valid request.
         """
         digest = hashlib.blake2b(body, digest_size=16, person=signal.value.encode(), salt=_salt(peer)).digest()
         with self._lock:
             known = self._recall(digest)
         if known is not None:
             return known
-        # A row takes up to a kilobyte while it is converted: of the large requests only one is, at a time.
+        # A row takes up to a kilobyte while it is converted: only one large request is converted at a time.
         with self._large if len(body) > _LARGE_BYTES else nullcontext():
-            request = read_request(signal, body, is_json=is_json, max_items=self._max_items)
+            try:
+                request = read_request(signal, body, is_json=is_json, max_items=self._max_items)
+            except SchemaError as error:
+                self._counters.refuse(route, "too_large" if isinstance(error, TooLargeError) else "schema")
+                raise
             if signal is OtlpSignal.TRACES and any(marker in body for marker in MARKERS):
                 self._engine_requests.assign(request)
             submission = self._convert(signal, request, len(body), peer, route)
@@ -180,7 +185,7 @@ class OtlpReceiver:
         for entry in resources:
             process = self._book.process_of(entry.resource, peer)
             sender = self._sender(process)
-            # Totals are read, added to and written down in one go: requests of one process may overlap.
+            # Requests of one process may overlap: updating its totals must be atomic.
             with sender.lock:
                 rows = rows_of(signal, entry, sender.heard(process), sender.totals)
             taken.append((sender, rows))

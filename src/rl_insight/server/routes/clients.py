@@ -1,4 +1,4 @@
-"""What clients of rl-insight 0.3.0 ask a server: its ports, and to read their metrics."""
+"""Routes for clients of rl-insight 0.3.0: the server's ports, and registration of scrape targets."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from rl_insight.stack.state import read_state
 router = APIRouter(prefix="/api/v1", tags=["clients of 0.3.0"])
 
 _LEASE_S = 86_400.0
-"""These clients register once: what could not be read for a day is forgotten."""
-_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "`targets` or `labels` cannot be used."}}
+"""These clients register once: a target that could not be scraped for a day is removed."""
+_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "Invalid `targets` or `labels`."}}
 
 
 class ClientTargets(BaseModel):
-    """Targets as 0.3.0 registers them."""
+    """A registration by a client of 0.3.0."""
 
     job_name: str | None = Field(default=None, description="Default `trainer_metrics`.")
-    labels: Any = Field(default=None, description="An object: labels of all targets.")
-    targets: Any = Field(default=None, description="`host:port`, or objects with `target` and their own `labels`.")
+    labels: Any = Field(default=None, description="An object: labels for all targets.")
+    targets: Any = Field(default=None, description="`host:port`, or objects with `target` and `labels`.")
     project: str | None = None
     experiment_name: str | None = None
     run_id: str | None = Field(
-        default=None, description="The run that stores their metrics; default that of 0.3.0's spans, empty for none."
+        default=None,
+        description="The run that stores their metrics; default the run of the client's spans, empty for none.",
     )
 
 
 @router.get("/services")
 def list_services(request: Request) -> JSONResponse:
-    """Return the ports of what belongs to this server; null where it does not run here."""
+    """Return the ports of this server's services; null for those that do not run here."""
     services = services_of(request)
     stack = read_state(services.settings.directory / "stack")
     running = {one.name: urlsplit(one.url).port for one in (stack.services if stack else []) if one.state == "running"}
@@ -48,7 +49,7 @@ def list_services(request: Request) -> JSONResponse:
 
 @router.post("/prometheus/targets", responses=_BAD)
 def add_client_targets(request: Request, registration: ClientTargets) -> JSONResponse:
-    """Register targets; they are read from now on, in the run that their client's spans are in."""
+    """Register targets to scrape; by default their metrics are stored in the run of the client's spans."""
     services = services_of(request)
     try:
         spans_run = f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}"

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+import threading
+from typing import Any, Literal
 
 import msgspec
+import psutil
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rl_insight._version import __version__
 from rl_insight.server import metrics
 from rl_insight.server.http.answers import services_of
-from rl_insight.server.threads import processor_seconds
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
 async def healthz() -> JSONResponse:
-    """Answer as long as the process lives."""
+    """Answer as long as the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 @router.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "Not ready."}})
 async def readyz(request: Request) -> PlainTextResponse:
-    """Answer 200 once everything can be reached, 503 before and while stopping."""
+    """Answer 200 once the server is ready, 503 before that and while it is stopping."""
     if services_of(request).is_ready:
         return PlainTextResponse("ready\n")
     return PlainTextResponse("not ready\n", status_code=503, headers={"Retry-After": "1"})
@@ -36,9 +34,9 @@ async def readyz(request: Request) -> PlainTextResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def prometheus(request: Request, ranks: Literal["all", "auto"] = "auto") -> Response:
-    """Show what all runs recorded, and the server's own health, in Prometheus' formats.
+    """Show the metrics of all runs, and the server's own health, in Prometheus' formats.
 
-    With more live processes than `max_rank_processes` there are series by role; `ranks=all` shows those of each rank.
+    With more live processes than `max_rank_processes`, series are aggregated by role; `ranks=all` shows each rank.
     """
     body, content_type = metrics.render(
         services_of(request), request.headers.get("accept", ""), all_ranks=ranks == "all"
@@ -48,12 +46,8 @@ def prometheus(request: Request, ranks: Literal["all", "auto"] = "auto") -> Resp
 
 @router.get("/api/v1/status")
 def status(request: Request) -> JSONResponse:
-    """Return the state of the server: what it has taken, what is queued, who sends."""
-    return JSONResponse(describe(services_of(request)))
-
-
-def describe(services: Services) -> dict[str, Any]:
-    """Return the server's status as plain values."""
+    """Return the state of the server: batches stored and queued, senders, refusals."""
+    services = services_of(request)
     refused = services.counters.refused()
     found: dict[str, Any] = {
         "version": __version__,
@@ -67,8 +61,17 @@ def describe(services: Services) -> dict[str, Any]:
         "received_bytes": services.counters.received_bytes(),
         "refused": [{"route": route, "reason": reason, "count": count} for (route, reason), count in refused.items()],
         "open_runs": services.runs.open_runs(),
-        "processor_seconds": processor_seconds(),
+        "processor_seconds": _cpu_seconds(),
         "targets": services.scraper.health(),
     }
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    return plain
+    return JSONResponse(msgspec.to_builtins(found))
+
+
+def _cpu_seconds() -> dict[str, float]:
+    """Return the CPU time of this process's threads by name; the numbered threads of a pool are added up."""
+    names = {thread.native_id: thread.name.rstrip("0123456789").rstrip("_-") for thread in threading.enumerate()}
+    found: dict[str, float] = {}
+    for thread in psutil.Process().threads():
+        if name := names.get(thread.id):
+            found[name] = found.get(name, 0.0) + thread.user_time + thread.system_time
+    return {name: round(seconds, 2) for name, seconds in found.items()}

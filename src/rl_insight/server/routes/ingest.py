@@ -1,9 +1,10 @@
-"""The native way in: frames of batches."""
+"""The native ingest route: frames of batches."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from rl_insight.server.counters import Reservation
-from rl_insight.server.http.bodies import BodyError, decompress, read_body
+from rl_insight.server.http.bodies import BodyError, decompress, read_body, unpacked_limit
 from rl_insight.server.http.body_guard import reservation_of
-from rl_insight.server.http.direct import ErrorAnswer
 from rl_insight.server.http.quick_requests import LoopCalls, QuickAnswer, Reply
 from rl_insight.server.http.security import RAW_HEADERS, SecurityMiddleware
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
@@ -30,11 +30,11 @@ router = APIRouter(tags=["ingest"])
 
 _ACCEPTED_TYPES = frozenset({CONTENT_TYPE, "application/octet-stream"})
 _READ_AT_ONCE_BYTES = 16 * 1024
-"""Reading so little takes a tenth of a millisecond; handing it to a thread and back would take longer."""
+"""Reading this much takes 0.1 ms; passing it to a thread and back would take longer."""
 _OPENAPI: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "Frames, each holding one batch (docs/events.md); Content-Encoding gzip or zstd is understood.",
+        "description": "Frames of one batch each (docs/events.md); Content-Encoding may be gzip or zstd.",
         "content": {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -43,32 +43,32 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "The token is missing or wrong."},
     403: {"description": "The request comes from a page of another origin."},
     413: {"description": "The body is too large."},
-    415: {"description": "The content type or encoding is not known."},
+    415: {"description": "Unsupported content type or encoding."},
 }
-"""Why a body is not even read."""
+"""Responses sent before the body is read."""
 
 
 @router.post(
     "/api/v1/ingest",
     openapi_extra=_OPENAPI,
     responses={
-        400: {"description": "Something in the body is not a batch; the rest is kept."},
+        400: {"description": "Part of the body is not a batch; the rest is stored."},
         **REFUSALS,
-        429: {"description": "Too much at once; Retry-After says when to send again."},
-        503: {"description": "The store cannot write now; Retry-After says when to send again."},
+        429: {"description": "Too many batches at once; retry after Retry-After seconds."},
+        503: {"description": "The store cannot write now; retry after Retry-After seconds."},
     },
 )
 async def ingest(request: Request) -> Response:
-    """Take batches; the answer comes when they survive the death of the server.
+    """Store batches; the response is sent once they would survive a crash of the server.
 
-    Every batch is taken once, however often it is sent. A bad one among good ones spoils nothing: the good ones are
-    kept, and the answer says how many.
+    A batch that is sent again is deduplicated. Invalid batches do not affect the others: those are stored, and the
+    response has the counts.
     """
     services: Services = request.app.state.services
     media_type = _media_type(request.headers)
     if media_type not in _ACCEPTED_TYPES:
         services.counters.refuse("native", "content_type")
-        return _error(415, f"content type {media_type[:80]!r} is not taken here: send {CONTENT_TYPE}.")
+        return _error(415, f"content type {media_type[:80]!r} is not supported here: send {CONTENT_TYPE}.")
     try:
         body = await receive(request, services, "native")
         encoding = request.headers.get("content-encoding", "")
@@ -89,38 +89,37 @@ def _media_type(headers: Headers) -> str:
 
 
 class QuickIngest:
-    """The route for small bodies as a `QuickRoute`: no task is made, and one wake-up answers all of a commit.
+    """The route for small bodies: no task is created, and one wake-up answers all requests of a commit.
 
     Args:
         services: the parts of the server.
-        security: says who may send.
-        any_error: makes the answer to an unexpected error.
+        security: decides who may send.
+        error_answer: makes the response to an unexpected error.
     """
 
     path = INGEST_PATH.encode()
     max_bytes = _READ_AT_ONCE_BYTES
 
-    def __init__(self, services: Services, security: SecurityMiddleware, any_error: ErrorAnswer) -> None:
+    def __init__(
+        self,
+        services: Services,
+        security: SecurityMiddleware,
+        error_answer: Callable[[Request, Exception], Awaitable[Response]],
+    ) -> None:
         self._services = services
         self._security = security
-        self._any_error = any_error
+        self._error_answer = error_answer
         self._calls: LoopCalls | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.timeout_s = services.settings.body_timeout_s
 
     def admits(self, scope: Scope) -> bool:
-        """Return whether requests with these headers may be served the quick way."""
+        """Return whether requests with these headers may be served here."""
         headers = Headers(scope=scope)
         is_plain = "content-encoding" not in headers and "transfer-encoding" not in headers
         return is_plain and _media_type(headers) in _ACCEPTED_TYPES and self._security.refusal(scope) is None
 
-    def reserve(self, size: int) -> Reservation | None:
-        """Return the memory for a body; None when there is no room now."""
-        reservation = self._services.inflight.reserve()
-        return reservation if reservation.grow(size) else None
-
     def serve(self, scope: Scope, body: bytes, reply: Reply) -> None:
-        """Take a body, and answer when its batches are committed."""
+        """Submit the batches of a body; `reply` is called once on the event loop, when they are committed."""
         services = self._services
         if self._calls is None:
             self._calls = LoopCalls(asyncio.get_running_loop())
@@ -128,7 +127,7 @@ class QuickIngest:
         services.counters.request("native", len(body))
         try:
             submission = services.ingest.submit_frames(body)
-        except Exception as error:  # noqa: BLE001  (as on the usual way, it is answered)
+        except Exception as error:  # noqa: BLE001  (as on the normal path, it is answered)
             task = asyncio.get_running_loop().create_task(self._explain(scope, error, reply))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -138,16 +137,8 @@ class QuickIngest:
         )
 
     async def _explain(self, scope: Scope, error: Exception, reply: Reply) -> None:
-        reply(_secured(await self._any_error(Request(scope), error)))
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether others found no room lately: what is slow to arrive must go."""
-        return self._services.inflight.is_crowded
-
-    def on_refused(self, reason: str) -> None:
-        """Count a body that was not read to its end."""
-        self._services.counters.refuse("http", reason)
+        scope.update(method="POST", path=INGEST_PATH, query_string=b"")
+        reply(_secured(await self._error_answer(Request(scope), error)))
 
 
 def _secured(answer: Response) -> Response:
@@ -157,11 +148,7 @@ def _secured(answer: Response) -> Response:
 
 
 async def receive(request: Request, services: Services, route: str) -> bytes:
-    """Read a request's body within the limits, and count it.
-
-    Raises:
-        BodyError: it is too large.
-    """
+    """Read a request's body within the limit, and count it."""
     limit = services.settings.max_body_bytes
     body = await read_body(request.stream(), request.headers.get("content-length"), limit)
     services.counters.request(route, len(body))
@@ -169,7 +156,9 @@ async def receive(request: Request, services: Services, route: str) -> bytes:
 
 
 def _submit(services: Services, body: bytes, encoding: str, reservation: Reservation) -> Submission:
-    return services.ingest.submit_frames(decompress(body, encoding, services.unpack_limits.of(body), reservation))
+    return services.ingest.submit_frames(
+        decompress(body, encoding, unpacked_limit(body, services.settings), reservation)
+    )
 
 
 def _answer(services: Services, submission: Submission, outcome: Outcome) -> Response:
@@ -177,9 +166,7 @@ def _answer(services: Services, submission: Submission, outcome: Outcome) -> Res
     stacks_of = services.stacks.take(submission.processes, submission.hosts)
     if not (outcome.failed or outcome.refused or stacks_of):
         return _receipt(outcome.accepted, outcome.duplicates, wanted_s)
-    counts: dict[str, Any] = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
-    if wanted_s > SHORTEST_S:
-        counts["flush_s"] = wanted_s
+    counts = _counts(outcome.accepted, outcome.duplicates, wanted_s)
     if stacks_of:
         counts["stacks"] = stacks_of
     if outcome.failed:
@@ -187,19 +174,23 @@ def _answer(services: Services, submission: Submission, outcome: Outcome) -> Res
         return _error(status, outcome.problem, retry_after_s=outcome.retry_after_s or RETRY_AFTER_S, **counts)
     if outcome.refused:
         kept = outcome.accepted + outcome.duplicates
-        sentence = f"{outcome.problem} {outcome.refused} of {outcome.refused + kept} batches were refused, {kept} kept."
+        sentence = (
+            f"{outcome.problem} {outcome.refused} of {outcome.refused + kept} batches were refused, {kept} stored."
+        )
         return _error(400, sentence, refused=outcome.refused, **counts)
     return Response(msgspec.json.encode(counts), media_type="application/json")
 
 
 @lru_cache(maxsize=1024)
 def _receipt(accepted: int, duplicates: int, wanted_s: float) -> QuickAnswer:
-    """Return the answer to a request all of whose batches are stored; most are the same."""
-    counts: dict[str, Any] = {"accepted": accepted, "duplicates": duplicates}
-    if wanted_s > SHORTEST_S:
-        counts["flush_s"] = wanted_s
-    answer = Response(msgspec.json.encode(counts), media_type="application/json")
+    """Return the response to a request all of whose batches are stored; most are the same."""
+    answer = Response(msgspec.json.encode(_counts(accepted, duplicates, wanted_s)), media_type="application/json")
     return QuickAnswer(_secured(answer))
+
+
+def _counts(accepted: int, duplicates: int, wanted_s: float) -> dict[str, Any]:
+    pace = {"flush_s": wanted_s} if wanted_s > SHORTEST_S else {}
+    return {"accepted": accepted, "duplicates": duplicates, **pace}
 
 
 def _error(status: int, sentence: str, *, retry_after_s: float | None = None, **more: Any) -> Response:

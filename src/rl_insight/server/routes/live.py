@@ -1,4 +1,4 @@
-"""The live stream: server-sent events with small notes about what changed."""
+"""The live stream: server-sent events about changes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def live(
     after: Annotated[int | None, Query(ge=0, lt=2**62, description="Resume after this version.")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """Stream what changes, in all runs or in one, at most four times per second.
+    """Stream changes of all runs, or of one, at most four times per second.
 
-    Each event `change` says how much of what kind arrived; its id resumes the stream after a lost connection, which
-    browsers do by themselves. `resync` in a change asks for a fresh look at everything.
+    Each `change` event has the number of new records by kind; its id resumes the stream after a lost connection, which
+    browsers do automatically. After a change with `resync`, reload everything.
     """
     services = services_of(request)
     feed = services.live

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,7 @@ from fastapi.responses import Response
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import JSON, PROTOBUF, OtlpSignal, answer, encoded_answer, encoded_error
-from rl_insight.server.http.bodies import BodyError, decompress
+from rl_insight.server.http.bodies import BodyError, decompress, unpacked_limit
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S
 from rl_insight.server.otlp.receiver import OtlpSubmission
@@ -31,29 +32,22 @@ _DOCUMENTED: dict[str, Any] = {
         "requestBody": {"required": True, "content": {PROTOBUF: _BINARY, JSON: {"schema": {"type": "object"}}}}
     },
     "responses": {
-        400: {"description": "The body is not such a request."},
+        400: {"description": "The body is not a valid request."},
         **REFUSALS,
-        503: {"description": "Not now; Retry-After says when to send again."},
+        503: {"description": "The store cannot write now; retry after Retry-After seconds."},
     },
 }
 
 
-@router.post("/v1/traces", **_DOCUMENTED)
-async def traces(request: Request) -> Response:
-    """Take OTLP traces."""
-    return await _take(request, OtlpSignal.TRACES)
+def _endpoint(signal: OtlpSignal) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await _take(request, signal)
+
+    endpoint.__name__, endpoint.__doc__ = signal.value, f"Store OTLP {signal.value}."
+    return router.post(f"/v1/{signal.value}", **_DOCUMENTED)(endpoint)
 
 
-@router.post("/v1/metrics", **_DOCUMENTED)
-async def metrics(request: Request) -> Response:
-    """Take OTLP metrics."""
-    return await _take(request, OtlpSignal.METRICS)
-
-
-@router.post("/v1/logs", **_DOCUMENTED)
-async def logs(request: Request) -> Response:
-    """Take OTLP logs."""
-    return await _take(request, OtlpSignal.LOGS)
+ENDPOINTS = {f"/v1/{signal.value}": _endpoint(signal) for signal in OtlpSignal}
 
 
 async def _take(request: Request, signal: OtlpSignal) -> Response:
@@ -63,7 +57,7 @@ async def _take(request: Request, signal: OtlpSignal) -> Response:
     if media_type not in {PROTOBUF, JSON}:
         services.counters.refuse(_ROUTE, "content_type")
         return _error(
-            415, f"content type {media_type[:80]!r} is not taken here: send {PROTOBUF} or {JSON}.", is_json=True
+            415, f"content type {media_type[:80]!r} is not supported here: send {PROTOBUF} or {JSON}.", is_json=True
         )
     try:
         body = await receive(request, services, _ROUTE)
@@ -73,9 +67,7 @@ async def _take(request: Request, signal: OtlpSignal) -> Response:
         services.counters.refuse(_ROUTE, error.reason)
         return _error(error.status, str(error), is_json=is_json)
     except SchemaError as error:
-        is_too_large = isinstance(error, TooLargeError)
-        services.counters.refuse(_ROUTE, "too_large" if is_too_large else "schema")
-        return _error(413 if is_too_large else 400, str(error), is_json=is_json)
+        return _error(413 if isinstance(error, TooLargeError) else 400, str(error), is_json=is_json)
     if outcome.failure:
         return _error(503, outcome.failure, is_json=is_json, retry_after_s=outcome.retry_after_s)
     content = encoded_answer(answer(signal, outcome.rejected, outcome.problem), is_json=is_json)
@@ -90,7 +82,7 @@ async def _submitted(
     reservation = reservation_of(request.scope)
 
     def submit() -> OtlpSubmission:
-        plain = decompress(body, encoding, services.unpack_limits.of(body), reservation)
+        plain = decompress(body, encoding, unpacked_limit(body, services.settings), reservation)
         submission = services.otlp.submit(signal, plain, is_json=is_json, peer=peer, route=_ROUTE)
         if plain is not body:
             reservation.shrink(len(plain))
@@ -100,7 +92,7 @@ async def _submitted(
 
 
 def _error(status: int, sentence: str, *, is_json: bool, retry_after_s: float | None = None) -> Response:
-    # Not 429: of the two answers that mean "later", older SDKs send again only after a 503.
+    # Not 429: older SDKs retry only after a 503.
     headers = {"Retry-After": str(max(1, math.ceil(retry_after_s or RETRY_AFTER_S)))} if status == 503 else {}
     content = encoded_error(_CODES[status], sentence, is_json=is_json)
     return Response(content, status, headers, media_type=JSON if is_json else PROTOBUF)

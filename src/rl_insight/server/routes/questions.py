@@ -1,4 +1,4 @@
-"""The questions of `rl_insight.questions` as routes: their conditions are query parameters with limits."""
+"""The questions of `rl_insight.questions` as routes: their conditions become query parameters with limits."""
 
 from __future__ import annotations
 
@@ -27,62 +27,62 @@ _NUMBER: dict[str, Any] = {"allow_inf_nan": False}
 _LIMITS: dict[str, dict[str, Any]] = {
     "attribute": {"max_length": 1000, "pattern": "=", "description": "`key=value`."},
     "end_ns": _TIME,
-    "explained": {"description": "Also those that another finding explains."},
+    "explained": {"description": "Include findings explained by another one."},
     "first": _STEP,
     "first_step": _STEP,
-    "group_by": {"max_length": 50, "description": "Labels to keep apart; `*` (the default) keeps every series apart."},
+    "group_by": {"max_length": 50, "description": "Labels to group by; `*` (the default) keeps every series."},
     "intervals": {"ge": 1, "le": MAX_INTERVALS},
     "lane": {"description": "Lane ids."},
-    "last": _STEP | {"description": "Only steps up to this number."},
+    "last": _STEP | {"description": "Only steps up to this one."},
     "last_step": _STEP,
     "last_steps": {"ge": 1, "le": 1_000_000},
     "least_reward": _NUMBER,
     "least_samples": {"ge": 1, "lt": 2**31},
     "least_tokens": _COUNT,
     "least_turns": _COUNT,
-    "level": {"ge": 0, "le": 1000, "description": "At least this level, as in `logging`."},
+    "level": {"ge": 0, "le": 1000, "description": "The minimum level, as in `logging`."},
     "limit": {"ge": 1, "le": 10_000},
     "longer_than_ns": _COUNT | {"description": "Nanoseconds."},
     "longer_than_s": {"ge": 0, "le": 1e12},
-    "match": {"max_length": 50, "description": "`label=value`, or `label=~regex` (RE2); all must hold."},
+    "match": {"max_length": 50, "description": "`label=value`, or `label=~regex` (RE2); all must match."},
     "max_blocks": {"ge": 100, "le": MAX_BLOCKS},
-    "max_characters": {"ge": 1, "le": MAX_CHARACTERS, "description": "Of text, in all."},
-    "max_gap_s": {"gt": 0, "le": 3600, "description": "Samples further apart tell nothing between."},
+    "max_characters": {"ge": 1, "le": MAX_CHARACTERS, "description": "Of text, in total."},
+    "max_gap_s": {"gt": 0, "le": 3600, "description": "Gaps between samples longer than this count as unknown."},
     "metric": {"max_length": 1000, "description": "The metric's name."},
     "most_reward": _NUMBER,
     "most_tokens": _COUNT,
     "most_turns": _COUNT,
-    "muted": {"description": "Also those of muted rules."},
+    "muted": {"description": "Include findings of muted rules."},
     "offset": {"ge": 0, "lt": 2**31},
-    "origin_ns": _TIME | {"description": "Times in the answer count from here."},
+    "origin_ns": _TIME | {"description": "Times in the response are relative to this."},
     "pixels": {"ge": 1, "le": MAX_PIXELS},
-    "points": {"ge": 0, "le": MAX_POINTS, "description": "About so many single spans."},
+    "points": {"ge": 0, "le": MAX_POINTS, "description": "About how many single spans to return."},
     "rank": {"ge": 0, "lt": 2**31, "description": "A process's number within its role."},
     "rows": {"ge": 1, "le": 1000},
     "share": {"max_length": 20},
-    "smoothing": {"ge": 0, "le": 0.999, "description": "Weight of a point relative to the next."},
+    "smoothing": {"ge": 0, "le": 0.999, "description": "The weight of a point relative to the next."},
     "span_id": {"pattern": "^[0-9a-fA-F]{1,16}$", "description": "16 hexadecimal digits."},
     "start_ns": _TIME,
     "status": {"max_length": 20},
     "step": _STEP,
-    "steps": {"description": "Say each block's training step, too."},
+    "steps": {"description": "Include the training step of each block."},
     "trace_id": {"pattern": "^[0-9a-fA-F]{32}$"},
-    "width": {"ge": 1, "lt": 2**62, "description": "Of an interval: nanoseconds, or steps on that axis."},
-    "window": {"ge": 1, "le": MAX_WINDOW, "description": "Steps to look at on each side."},
+    "width": {"ge": 1, "lt": 2**62, "description": "Of an interval: nanoseconds, or steps on the step axis."},
+    "window": {"ge": 1, "le": MAX_WINDOW, "description": "Steps to compare on each side."},
 }
-"""By condition, which has the same limits in every question."""
+"""The limits of a condition, the same in every question."""
 _MOMENT = {"gt": -(2**62), "lt": 2**62, "description": "Aligned nanoseconds since 1970."}
 _OWN_LIMITS: dict[str, dict[str, dict[str, Any]]] = {
     "steps": {"limit": {"ge": 1, "le": 1000}},
     "steps/critical_path": {"limit": {"ge": 1, "le": MAX_STEPS}},
     **{f"metrics/{name}": {"start_ns": _MOMENT, "end_ns": _MOMENT} for name in ("range", "quantiles", "heatmap")},
 }
-"""Except in these."""
+"""Exceptions, by question."""
 _LISTS: dict[str, Any] = {
     "lane": list[Annotated[int, Query(ge=0, lt=2**31)]] | None,
     "share": list[Annotated[float, Query(ge=0, le=1)]],
 }
-"""Lists whose items have limits."""
+"""Lists with limits on their items."""
 _MAX_TEXT = 1000
 
 

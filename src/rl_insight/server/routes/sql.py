@@ -1,22 +1,20 @@
-"""SQL for people who want to ask the store themselves."""
+"""SQL queries on a run."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from rl_insight.server.http.answers import RunParameter, answers, opened, services_of
+from rl_insight.server.http.answers import RunParameter, StrictBody, answers, opened, services_of
 from rl_insight.store import queries
 from rl_insight.store.queries.sql import MAX_TEXT
 
 router = APIRouter(prefix="/api/v1", tags=["sql"])
 
 
-class SqlQuery(BaseModel):
+class SqlQuery(StrictBody):
     """One SELECT."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sql: str = Field(max_length=MAX_TEXT)
     timeout_s: float = Field(default=10.0, gt=0, le=60)
@@ -27,16 +25,16 @@ class SqlQuery(BaseModel):
     "/sql",
     responses={
         **answers(queries.SqlResult),
-        403: {"description": "SQL is off; see `sql.enabled`."},
+        403: {"description": "SQL is disabled; see `sql.enabled`."},
         409: {"description": "Another query is running."},
     },
 )
 def sql(request: Request, query: SqlQuery, run: RunParameter = None) -> Response:
-    """Run one SELECT on a copy of a run; off unless the server was started with `sql.enabled=true`."""
+    """Run one SELECT on a copy of a run; disabled unless `sql.enabled` is set."""
     settings = services_of(request).settings.sql
     if not settings.enabled:
         raise HTTPException(
-            403, "SQL is off on this server: start it with `rl-insight server start sql.enabled=true` to allow it."
+            403, "SQL is disabled on this server: start it with `rl-insight server start sql.enabled=true`."
         )
     limits = queries.SqlLimits(
         timeout_s=query.timeout_s,

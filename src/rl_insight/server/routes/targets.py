@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from rl_insight.server.http.answers import services_of
+from rl_insight.server.http.answers import StrictBody, services_of
 from rl_insight.server.scrape.targets import MAX_TARGETS, make_targets, target_url
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1/targets", tags=["targets"])
 
-_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "An address is not a target, or the labels do not fit."}}
+_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "Invalid address or labels."}}
 
 
-class Registration(BaseModel):
-    """Targets to read from now on."""
-
-    model_config = ConfigDict(extra="forbid")
+class Registration(StrictBody):
+    """Targets to scrape."""
 
     addresses: list[str] = Field(
         max_length=MAX_TARGETS,
-        description="`host:port`, or whole URLs; empty when an owner takes back all its targets.",
+        description="`host:port` or URLs; empty to remove all targets of an owner.",
     )
-    job_name: str | None = Field(default=None, description="What they are; the label `job` of their metrics.")
+    job_name: str | None = Field(default=None, description="The label `job` of their metrics.")
     labels: dict[str, str] | list[dict[str, str]] | None = Field(
-        default=None, description="One set for all, or one for each address."
+        default=None, description="One set for all addresses, or one per address."
     )
     run_id: str | None = Field(
-        default=None, description="The run that stores their metrics; without one only their health is read."
+        default=None, description="The run that stores their metrics; without one, only their health is checked."
     )
     project: str = ""
     experiment_name: str = ""
     owner: str = Field(
         default="",
         max_length=500,
-        description="Who registers itself: the addresses take the place of all that it registered before.",
+        description="A program that registers itself: these addresses replace all that it registered before.",
     )
     lease_s: float = Field(
         default=0.0,
         ge=0.0,
         le=86_400.0,
-        description="Forgotten when it is not registered again for so long; 0 keeps it.",
+        description="Removed if not registered again within this time; 0 keeps it.",
     )
     forwards: bool = Field(
-        default=False, description="It sends its metrics here as batches too: only its own health is read."
+        default=False, description="It also sends its metrics here as batches: only its own health is stored."
     )
 
     @model_validator(mode="after")
@@ -62,46 +57,32 @@ class Registration(BaseModel):
 
 @router.get("")
 def list_targets(request: Request) -> JSONResponse:
-    """List the targets and how their last reading went."""
-    return JSONResponse({"targets": _described(services_of(request))})
+    """List the targets and the result of their last scrape."""
+    services = services_of(request)
+    health = services.scraper.health()
+    found = [
+        {**msgspec.to_builtins(target), "health": msgspec.to_builtins(health.get(target.url))}
+        for target in services.targets.list()
+    ]
+    return JSONResponse({"targets": found})
 
 
 @router.post("", responses=_BAD)
 def add_targets(request: Request, registration: Registration) -> JSONResponse:
-    """Register targets; they are kept across restarts. One that is known is replaced.
+    """Register targets; they survive restarts, and a known target is replaced.
 
-    A program that registers itself, as Ray hubs do, names itself as `owner`, asks for a lease, and registers again
-    well before the lease is over.
+    A program that registers itself, as Ray hubs do, sets `owner` and a lease, and registers again well before the
+    lease expires.
     """
     services = services_of(request)
-    added = services.targets.add(
-        make_targets(
-            registration.addresses,
-            job_name=registration.job_name,
-            labels=registration.labels,
-            run_id=registration.run_id,
-            project=registration.project,
-            experiment_name=registration.experiment_name,
-            lease_s=registration.lease_s,
-            forwards=registration.forwards,
-        ),
-        registration.owner,
-    )
+    added = services.targets.add(make_targets(**registration.model_dump(exclude={"owner"})), registration.owner)
     return JSONResponse({"added": added, "targets": len(services.targets.list())})
 
 
 @router.delete("", responses=_BAD)
 def remove_targets(
     request: Request,
-    address: Annotated[list[str], Query(min_length=1, description="`host:port`, or whole URLs.")],
+    address: Annotated[list[str], Query(min_length=1, description="`host:port` or URLs.")],
 ) -> JSONResponse:
-    """Forget targets."""
+    """Remove targets."""
     return JSONResponse({"removed": services_of(request).targets.remove([target_url(entry) for entry in address])})
-
-
-def _described(services: Services) -> list[dict[str, Any]]:
-    health = services.scraper.health()
-    return [
-        {**msgspec.to_builtins(target), "health": msgspec.to_builtins(health.get(target.url))}
-        for target in services.targets.list()
-    ]

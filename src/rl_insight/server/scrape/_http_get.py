@@ -1,4 +1,4 @@
-"""One GET request on the event loop, bounded in time and in size."""
+"""One GET request on the event loop, limited in time and size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rl_insight.server.http.bodies import decompress
 
 
 class ScrapeError(InsightError):
-    """A page could not be read; the message says why."""
+    """A page could not be fetched."""
 
 
 class Page:
-    """The answer to a GET request, as httptools' parser fills it in."""
+    """The response to a GET request, filled in by httptools' parser."""
 
     def __init__(self, limit: int) -> None:
         self.status = 0
@@ -28,43 +28,43 @@ class Page:
         self._limit = limit
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header."""
+        """Add a header."""
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, part: bytes) -> None:
-        """Take a part of the body."""
+        """Add a part of the body."""
         self.body += part
         if len(self.body) > self._limit:
-            raise ScrapeError(f"its page is longer than {self._limit} bytes")
+            raise ScrapeError(f"the page is longer than {self._limit} bytes")
 
     def on_message_complete(self) -> None:
-        """Note the end."""
+        """Mark the end."""
         self.is_complete = True
 
 
 async def fetch(url: str, *, accept: str, timeout_s: float, limit: int) -> Page:
-    """Return the page at a URL; redirects are not followed.
+    """Fetch the page at a URL; redirects are not followed.
 
     Raises:
-        ScrapeError: it cannot be reached, takes too long, is too long, or speaks no HTTP.
+        ScrapeError: it cannot be reached, takes too long, is too large, or is not HTTP.
     """
     try:
         page = await asyncio.wait_for(_fetch(url, accept, limit), timeout_s)
         encoding = page.headers.get("content-encoding", "")
         page.body = bytearray(decompress(bytes(page.body), encoding, limit))
     except (asyncio.TimeoutError, TimeoutError) as error:
-        raise ScrapeError(f"it took longer than {timeout_s:g} s") from error
+        raise ScrapeError(f"timed out after {timeout_s:g} s") from error
     except OSError as error:
         raise ScrapeError(error.strerror or str(error) or type(error).__name__) from error
     except (httptools.HttpParserError, UnicodeError, ValueError) as error:
         told = error.__context__ if isinstance(error.__context__, InsightError) else None
-        raise ScrapeError(str(told) if told else "it does not answer with HTTP") from error
+        raise ScrapeError(str(told) if told else "the response is not HTTP") from error
     except ScrapeError:
         raise
     except InsightError as error:
         raise ScrapeError(str(error).rstrip(".")) from error
     if page.status != 200:
-        raise ScrapeError(f"it answered {page.status}")
+        raise ScrapeError(f"status {page.status}")
     return page
 
 

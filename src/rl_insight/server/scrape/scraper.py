@@ -1,4 +1,4 @@
-"""Reads the registered targets again and again, each on its own, and feeds what they show into the ingest path."""
+"""Scrapes the registered targets periodically and feeds their metrics into the ingest path."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MAX_AT_ONCE = 64
 _DROPPED_SAMPLES = frozenset({"_created"})
 _HUB_PREFIX = "hub_"
 _NOT_OF_THE_HUB = frozenset({"telemetry_lost", "collector_clock_offset_seconds"})
-"""Told by the processes behind a hub, and therefore in their batches."""
+"""Reported by the processes behind a hub, and therefore in their batches."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class TargetHealth(msgspec.Struct, frozen=True):
-    """How the last reading of a target went."""
+    """The result of the last scrape of a target."""
 
     is_up: bool
     scraped_ns: int
@@ -50,7 +50,7 @@ class TargetHealth(msgspec.Struct, frozen=True):
 
 
 class Scraper:
-    """One task per target. A target that hangs or answers nonsense delays no other."""
+    """One task per target: a target that hangs or sends garbage does not delay the others."""
 
     def __init__(
         self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings, namespace: str = DEFAULT_NAMESPACE
@@ -65,12 +65,12 @@ class Scraper:
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
 
     def health(self) -> dict[str, TargetHealth]:
-        """Return how the last reading of each target went, by URL; targets that were not read yet are absent."""
+        """Return the result of the last scrape of each target, by URL; without those not scraped yet."""
         known = {target.url for target in self._targets.list()}
         return {url: health for url, health in self._health.items() if url in known}
 
     async def run(self) -> None:
-        """Read every target at each interval, until cancelled."""
+        """Scrape every target at each interval, until cancelled."""
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
@@ -88,7 +88,7 @@ class Scraper:
     def _forget(self, url: str) -> None:
         self._health.pop(url, None)
         ended = [self._feeds.pop(key) for key in [key for key in self._feeds if key[0] == url]]
-        # A target that registered itself and is gone has ended, like a process that sent its last batch.
+        # A target with a lease that is gone has ended, like a process that sent its last batch.
         self._ingest.submit_batches([last for feed in ended if (last := feed.last_batch())], "scrape")
 
     async def _follow(self, url: str) -> None:
@@ -101,11 +101,11 @@ class Scraper:
                 async with self._slots:
                     await self.scrape(target)
             except Exception:
-                logger.exception("reading the target %s failed", url)
+                logger.exception("scraping %s failed", url)
             await asyncio.sleep(max(self._settings.interval_s - (time.monotonic() - began), 0.05))
 
     async def scrape(self, target: Target) -> TargetHealth:
-        """Read one target once, and store in its run what it shows, together with `up` and the time it took."""
+        """Scrape one target, and store its metrics in its run, together with `up` and the duration."""
         began = time.monotonic()
         settings = self._settings
         now_ns = time.time_ns()
@@ -143,12 +143,12 @@ class Scraper:
     def _note(self, target: Target, health: TargetHealth) -> None:
         before = self._health.get(target.url)
         self._health[target.url] = health
-        if health.is_up and not target.owner:  # owners renew their leases themselves
+        if health.is_up and not target.owner:  # owners renew their own leases
             self._targets.renew(target.url)
         if health.problem and (before is None or before.problem != health.problem):
-            logger.warning("the target %s cannot be read: %s. It is tried again.", target.url, health.problem)
+            logger.warning("cannot scrape %s: %s. Retrying.", target.url, health.problem)
         elif before is not None and before.problem and health.is_up:
-            logger.info("the target %s can be read again", target.url)
+            logger.info("scraping %s works again", target.url)
 
 
 class _Feed:
@@ -158,20 +158,20 @@ class _Feed:
         self._heartbeat_s = heartbeat_s
         self._started_ns = time.time_ns()
         self.totals = TotalsTable()
-        # As for OTLP, the sender has no sequence numbers: they are assigned here.
+        # As for OTLP, the server assigns the sequence numbers.
         self._sequence = itertools.count(first_assigned_sequence())
         self._target: Target | None = None
         self.names: dict[str, str] = {}
-        """The run's project and experiment, as a client's metrics name them."""
+        """The run's project and experiment, from the labels of a client's metrics."""
 
     def last_batch(self) -> tuple[Batch, int] | None:
-        """Return the goodbye of a target that had a lease; others may come back."""
+        """Return the final batch of a target that had a lease; others may come back."""
         if self._target is None or not self._target.lease_s:
             return None
         return self.batch(BatchBuilder(), self._target, time.time_ns(), is_final=True)
 
     def batch(self, builder: BatchBuilder, target: Target, now_ns: int, *, is_final: bool = False) -> tuple[Batch, int]:
-        """Return what was read as the next batch of the target, and its size."""
+        """Return the next batch of the target, and its size."""
         self._target = target
         process = Process(
             process_id=f"{TARGET_PROCESS_PREFIX}{target.instance}-{target.job_name}",
@@ -194,9 +194,9 @@ def _own_labels(target: Target) -> dict[str, str]:
 
 
 def _hub_names(namespace: str) -> dict[str, str]:
-    """Return what is read of a hub that forwards its batches, its own health, and the names under which it is kept.
+    """Return the metrics that are scraped from a hub that forwards batches, its own health, with their stored names.
 
-    Its page uses the names of our page: unchanged, they would be mistaken for the server's health.
+    Its page uses the same names as ours: unchanged, they would be mistaken for the server's health.
     """
     prefix = f"{namespace}_" if namespace else ""
     stems = {declared.name for declared in HEALTH.declarations} - _NOT_OF_THE_HUB
@@ -204,9 +204,9 @@ def _hub_names(namespace: str) -> dict[str, str]:
 
 
 class TargetReader:
-    """Turns a page of metrics into rows; counters of a target that restarted continue where they were.
+    """Turns a page of metrics into rows; counters continue after a restart of the target.
 
-    With `name_of`, metrics are kept under the names that it returns, and left out where it returns None.
+    `name_of` renames metrics, or drops those for which it returns None.
     """
 
     def __init__(
@@ -224,10 +224,10 @@ class TargetReader:
         self._now_ns = now_ns
         self._is_client = target.is_client
         self.run_names: dict[str, str] = {}
-        """What a client's metrics say about the run."""
+        """Project and experiment, from the labels of a client's metrics."""
 
     def read(self, page: Page) -> None:
-        """Add everything that a page shows.
+        """Add the metrics of a page.
 
         Raises:
             ValueError: the page is not in Prometheus' format.
@@ -236,8 +236,8 @@ class TargetReader:
         is_openmetrics = page.headers.get("content-type", "").startswith("application/openmetrics-text")
         try:
             families: list[Metric] = list((parse_openmetrics if is_openmetrics else parse_text)(text))
-        except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some nonsense
-            raise ValueError(f"its page is not in Prometheus' format ({str(error)[:100]})") from error
+        except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some garbage
+            raise ValueError(f"the page is not in Prometheus' format ({str(error)[:100]})") from error
         if self._is_client:
             samples = (sample.labels for family in families for sample in family.samples)
             named = next((labels for labels in samples if "experiment_name" in labels), {})
@@ -304,7 +304,7 @@ def _renamed(family: Metric, name: str) -> Metric:
 
 @dataclass(slots=True)
 class _Group:
-    """The lines of one histogram."""
+    """The samples of one histogram."""
 
     buckets: list[tuple[float, float]] = field(default_factory=list)
     sum: float = 0.0
@@ -329,6 +329,6 @@ def _whole(value: float) -> int:
 
 
 def _labels(labels: dict[str, str], own: dict[str, str]) -> str:
-    """Return labels as JSON; a target's label with one of our names gets the prefix `exported_`, as in Prometheus."""
+    """Return labels as JSON; a label that conflicts with one of ours gets the prefix `exported_`, as in Prometheus."""
     merged = {f"exported_{name}" if name in own else name: value for name, value in labels.items()}
     return _encode(merged | own).decode()

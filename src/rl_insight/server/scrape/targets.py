@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,30 +24,30 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An endpoint that shows metrics in Prometheus' format."""
+    """An endpoint that serves metrics in Prometheus' format."""
 
     url: str
-    """The whole URL; one for each target."""
+    """The full URL, unique among targets."""
     job_name: str = DEFAULT_JOB
     labels: dict[str, str] = {}
-    """Attached to everything read from it."""
+    """Attached to all its metrics."""
     run_id: str = ""
-    """The run that its metrics belong to; without one its health is read, and nothing is stored."""
+    """The run that stores its metrics; without one, only its health is checked."""
     project: str = ""
     experiment_name: str = ""
     owner: str = ""
-    """Who registered itself here; what an owner registers takes the place of what it registered before."""
+    """The program that registered itself; a registration replaces its earlier ones."""
     lease_s: float = 0.0
-    """Forgotten when its owner has not registered it again for so long; 0 keeps it."""
+    """Removed if its owner does not register it again within this time; 0 keeps it."""
     forwards: bool = False
-    """It sends its metrics here as batches too: only its own health is read, so that nothing is stored twice."""
+    """It also sends its metrics here as batches: only its own health is stored, so that nothing is stored twice."""
     is_client: bool = False
-    """A hub of rl-insight 0.3.0: its metrics have our namespace in front, and the run's names as labels."""
+    """A hub of rl-insight 0.3.0: its metrics have our namespace as prefix, and project and experiment as labels."""
     added_ns: int = 0
 
     @property
     def instance(self) -> str:
-        """The target as ``host:port``, as Prometheus calls it."""
+        """The target as ``host:port``: the label `instance` in Prometheus."""
         return urlsplit(self.url).netloc
 
 
@@ -62,7 +63,7 @@ def target_url(address: str) -> str:
     ('http://node7:8000/metrics', 'http://node7:8000/metrics', 'https://node7/custom')
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither of them.
     """
     text = address.strip()
     url = text if "://" in text else f"http://{text}"
@@ -77,7 +78,7 @@ def target_url(address: str) -> str:
             f"{address[:_MAX_TEXT]!r} is not a scrape target: write host:port, or a URL with http or https."
         )
     if len(url) > _MAX_TEXT:
-        raise ConfigError(f"a scrape target of {len(url)} characters is too long: at most {_MAX_TEXT} are taken.")
+        raise ConfigError(f"a scrape target of {len(url)} characters is too long: the limit is {_MAX_TEXT}.")
     return parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics").geturl()
 
 
@@ -92,9 +93,9 @@ def _is_host(host: str) -> bool:
 
 
 class TargetBook:
-    """The targets, in memory and in a file that is replaced as a whole at each change.
+    """The targets, in memory and in a file that is rewritten at each change.
 
-    Leases are kept in memory: those of an earlier server begin anew with this one.
+    Leases are kept in memory only: they start over when the server restarts.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,15 +114,15 @@ class TargetBook:
             return list(self._targets.values())
 
     def add(self, targets: Sequence[Target], owner: str = "") -> int:
-        """Register targets; one that is known is replaced. Returns how many are new.
+        """Register targets, replacing known ones; returns how many are new.
 
         Args:
-            targets: what is to be read from now on.
-            owner: whose targets these are, all of them: what it registered before and is not among them is forgotten.
+            targets: the targets to scrape.
+            owner: the program that registers itself; its other targets are removed.
 
         Raises:
             ConfigError: there would be too many.
-            OSError: the file cannot be written; nothing is changed then.
+            OSError: the file cannot be written, and nothing has changed.
         """
         with self._lock:
             stays = {target.url for target in targets}
@@ -133,25 +134,25 @@ class TargetBook:
                 since = known.added_ns if known else time.time_ns()
                 changed[target.url] = msgspec.structs.replace(target, owner=owner, added_ns=since)
             if len(changed) > MAX_TARGETS:
-                raise ConfigError(f"{len(changed)} scrape targets are too many: at most {MAX_TARGETS} are taken.")
+                raise ConfigError(f"{len(changed)} scrape targets are too many: the limit is {MAX_TARGETS}.")
             new = len(stays - self._targets.keys())
             self._replace(changed)
             self._renewed_s.update(dict.fromkeys(stays, self._clock()))
             return new
 
     def renew(self, url: str) -> None:
-        """Let a target's lease begin again: it answered."""
+        """Renew the lease of a target that answered."""
         with self._lock:
             if url in self._renewed_s:
                 self._renewed_s[url] = self._clock()
 
     def remove(self, urls: Sequence[str]) -> int:
-        """Forget targets; returns how many there were."""
+        """Remove targets; returns how many there were."""
         with self._lock:
             return self._remove(set(urls))
 
     def forget_expired(self) -> int:
-        """Forget the targets whose owners have not registered them again in time; returns how many."""
+        """Remove the targets whose lease has expired; returns how many."""
         with self._lock:
             now_s = self._clock()
             return self._remove(
@@ -169,7 +170,7 @@ class TargetBook:
         return removed
 
     def _replace(self, changed: dict[str, Target]) -> None:
-        # A renewed lease changes nothing that is kept: hubs renew theirs all the time.
+        # A renewed lease is not written to the file: hubs renew theirs all the time.
         if changed == self._targets:
             return
         self._save(changed)
@@ -189,20 +190,18 @@ def make_targets(
     run_id: str | None = None,
     project: str = "",
     experiment_name: str = "",
-    lease_s: float = 0.0,
-    forwards: bool = False,
-    is_client: bool = False,
+    **more: Any,
 ) -> list[Target]:
-    """Return the targets of one registration.
+    """Return the targets of one registration; `more` are other fields of `Target`.
 
     Raises:
-        ConfigError: an address is none, or there are more or fewer labels than addresses.
+        ConfigError: an address is invalid, or the number of label sets differs from that of addresses.
     """
     sets: Sequence[Mapping[str, str]]
     sets = [labels or {}] * len(addresses) if labels is None or isinstance(labels, Mapping) else labels
     if len(sets) != len(addresses):
         raise ConfigError(
-            f"{len(sets)} sets of labels do not fit {len(addresses)} addresses: give one set, or one for each address."
+            f"{len(sets)} sets of labels do not match {len(addresses)} addresses: give one set, or one per address."
         )
     return [
         Target(
@@ -214,9 +213,7 @@ def make_targets(
             run_id=(run_id or "")[:_MAX_TEXT],
             project=project[:_MAX_TEXT],
             experiment_name=experiment_name[:_MAX_TEXT],
-            lease_s=lease_s,
-            forwards=forwards,
-            is_client=is_client,
+            **more,
         )
         for address, own in zip(addresses, sets, strict=True)
     ]

@@ -57,7 +57,7 @@ def session_logs(batch: Batch) -> list[LogItem]:
 
 def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[LogItem], int]:
     """Return a log record for each version of a finding written after a time, and when the newest was written."""
-    with runs.open_run(run_id) as store, store.reader() as cursor:
+    with runs.open(run_id) as store, store.reader() as cursor:
         rows = cursor.execute(_READ_FINDINGS, {"since": since_ns}).fetchall()
     found = []
     for row in rows:
