@@ -86,7 +86,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     assert "runs in the background" in done.stdout
     again = run("server", "start", "--detach", *FREE_PORTS, "--data-dir", str(data_dir))
     assert again.returncode == 0
-    assert "A server already runs at http" in again.stdout
+    assert "A server is already running at http" in again.stdout
 
     where = ["--data-dir", str(data_dir)]
     assert main(["server", "status", "--json", *where]) == 0
@@ -111,7 +111,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     assert "vllm: 4 targets in all." in capsys.readouterr().out
     jobs.write_text("jobs:\n- {job_name: broken, targets: []}\n- {job_name: good, targets: ['g:1']}\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 1
-    assert "broken is not registered" in capsys.readouterr().err
+    assert "broken was not registered" in capsys.readouterr().err
     jobs.write_text("targets: []\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 2
     assert main(["server", "targets", "add", str(data_dir / "away.yaml"), *where]) == 2

@@ -113,7 +113,7 @@ QUESTIONS = {
     "hotspots": (["hotspots", "--run", "RUN", "--scope", "all"], "rollout"),
     "sessions": (["sessions", "--run", "RUN", "--scope", "all"], "accepted"),
     "transcript": (["sessions", "--run", "ended", "--transcript", "s1-1"], "user\n2 + 2?\n\nassistant  "),
-    "diagnose": (["diagnose", "RUN"], "rules could not be judged"),
+    "diagnose": (["diagnose", "RUN"], "rules could not be evaluated"),
     "stacks": (["stacks", "RUN", "--wait", "0"], ""),
     "diff": (["diff", "RUN", "ended"], ""),
     "top": (["top", "RUN", "--once"], "step time"),

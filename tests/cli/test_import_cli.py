@@ -47,7 +47,7 @@ def test_files_come_in_once_and_bad_lines_are_told(data_dir, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "Read 2 records from 1 file (1 areal-sessions)" in captured.out
     assert "1 record could not be read" in captured.err
-    assert "1 file with a last record that is cut short" in captured.err
+    assert "1 file with a truncated last record" in captured.err
     assert main(["import", str(file), "--run", "r", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["new_batches"], again["duplicate_batches"]) == (0, 1)
@@ -103,7 +103,7 @@ def test_figures_stay_whole_and_empty_columns_away_in_a_narrow_terminal(tmp_path
     file.write_bytes(b"".join(map(session, range(40))))
     assert main(["hotspots", str(file)]) == 0
     head, *rows, note = capsys.readouterr().out.splitlines()
-    assert note == "Step 1 alone, the latest; --scope all shows every step."
+    assert note == "Only step 1, the latest; --scope all shows every step."
     assert head.split() == ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total"]
     assert [row.split()[0] for row in rows] == ["session", "generate"]
     assert rows[0].split()[1:4] == ["40", "42", "s"]

@@ -154,7 +154,8 @@ def test_a_thousand_processes_over_http(crowd_served, wait_until):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--transport", "smoke"], "stdio or http"), (["--host", "0.0.0.0"], "asks for no token")]
+    ("words", "said"),
+    [(["--transport", "smoke"], "must be one of stdio, http"), (["--host", "0.0.0.0"], "has no authentication")],
 )
 def test_bad_settings_are_refused(words, said, capsys):
     assert main(["mcp", *words]) == 2

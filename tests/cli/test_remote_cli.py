@@ -27,10 +27,10 @@ def said(capsys):
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["import", ".", "--format", "foo"], 2, "format 'foo' is unknown: it must be one of auto, rli"),
-        (["export", "-o", "x", "--format", "foo"], 2, "format 'foo' is unknown"),
-        (["sessions", "--order", "foo"], 2, "cannot sort by 'foo': choose one of"),
-        (["sessions", "--status", "foo"], 2, "status 'foo' is unknown: it must be one of pending, accepted"),
+        (["import", ".", "--format", "foo"], 2, "'foo' is unknown: it must be one of auto, rli"),
+        (["export", "-o", "x", "--format", "foo"], 2, "'foo' is unknown"),
+        (["sessions", "--order", "foo"], 2, "'foo' is unknown: it must be one of session_id"),
+        (["sessions", "--status", "foo"], 2, "'foo' is unknown: it must be one of pending, accepted"),
         (["sessions", "--scope", "foo"], 2, "scope 'foo' is unknown"),
         (["export", "-o", "x", "--lane", "nope", "--run", "ppo"], 1, "nothing was written: no spans, events or logs"),
         (["export", "-o", "x", "--step", "99"], 1, "of grpo-7b-b match these conditions"),
@@ -38,7 +38,7 @@ def said(capsys):
         (["runs", "delete", "nope"], 1, "there is no run 'nope'"),
         (["runs", "delete", "grp", "--yes"], 1, "'grp' is a prefix of 2 runs"),
         (["runs", "show", "gpro-7b"], 1, "Did you mean 'grpo-7b'?"),
-        (["import", "empty"], 1, "nothing was imported: empty has no files of a known kind."),
+        (["import", "empty"], 1, "nothing was imported: empty has no files of a known format."),
         (["hotspots", "--scope", "step=99"], 0, "There are no spans in step 99 of grpo-7b-b."),
         (["sessions", "--status", "lost"], 0, "There are no lost sessions in the latest step of grpo-7b-b."),
         (["export", "-o", "x", "--start", "yesterday"], 2, "cannot parse 'yesterday' as a time"),
@@ -151,7 +151,7 @@ def test_the_same_file_is_imported_under_several_names(tmp_path, said, monkeypat
             assert said("import", str(file), "--run", name)[0] == 0
         assert {row["run_id"] for row in json.loads(said("runs", "list", "--json")[1])} == {"first", "second"}
         assert json.loads(said("sessions", "--run", "second", "--scope", "all", "--json")[1])["total"] == 1
-        assert "1 of 1 batches had been imported before" in said("import", str(file), "--run", "second")[1]
+        assert "1 of 1 batches had already been imported" in said("import", str(file), "--run", "second")[1]
         # What was deleted can be brought in again.
         assert said("runs", "delete", "first", "--yes")[0] == 0
         assert said("import", str(file), "--run", "first")[0] == 0

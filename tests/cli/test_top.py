@@ -147,8 +147,8 @@ def test_a_thousand_processes_in_a_terminal(kind, request, terminal):
 @pytest.mark.parametrize("words", [["diagnose"], ["top", "--once"], ["hotspots", "--scope", "all"]])
 def test_a_command_that_takes_a_while_says_what_it_does(crowd_files, terminal, words):
     shown = terminal(*words, "--data-dir", str(crowd_files))
-    shown.wait_for({"diagnose": "diagnosing", "top": "asking for the run", "hotspots": "asking for hotspots"}[words[0]])
-    shown.wait_for({"diagnose": "judged", "top": "q quit", "hotspots": "update_actor"}[words[0]])
+    shown.wait_for({"diagnose": "diagnosing", "top": "querying the run", "hotspots": "querying hotspots"}[words[0]])
+    shown.wait_for({"diagnose": "evaluated", "top": "q quit", "hotspots": "update_actor"}[words[0]])
     assert shown.program.wait(20) == 0
 
 

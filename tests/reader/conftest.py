@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 
 import pytest
 
@@ -42,13 +43,12 @@ def files(served, tmp_path_factory):
     """A data directory with the same runs and no server."""
     directory = tmp_path_factory.mktemp("files")
     (directory / "runs").mkdir()
-    from rl_insight.cli.client import call
-    from rl_insight.cli.place import running_server
-    from rl_insight.cli.transfer import RUN_PATH, fetch_file
+    from rl_insight.cli.transfer import RUN_PATH, RunTransfer
 
-    server = running_server(str(served))
-    for row in call(server, "GET", "/api/v1/runs"):
-        fetch_file(server, RUN_PATH, {"run": row["run_id"]}, directory / "runs" / row["file"], "copying")
+    with closing(RunTransfer(local_server(served))) as client:
+        for row in client.get("/api/v1/runs"):
+            with (directory / "runs" / row["file"]).open("wb") as stream:
+                client.download(RUN_PATH, {"run": row["run_id"]}, stream, lambda *_: None)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -1,15 +1,17 @@
-"""What the shell completes: runs, formats, statuses, scopes and rules."""
+"""Values on the command line: shell completion, choices, and name=value pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
+from rl_insight.errors import ConfigError, InsightError
+
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the runs and experiments that begin as typed, of the place that the line names; none if it is away."""
-    from rl_insight.errors import InsightError
+    """Return the runs and experiments with this prefix; none if the server cannot be reached."""
     from rl_insight.reader import runs
 
     given = {name: context.params.get(name) for name in ("server", "token", "data_dir")}
@@ -21,13 +23,32 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]
 
 
-def complete_words(words: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
-    """Return a completion of fixed words, which are looked up when they are needed."""
-    return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
+def one_of(words: Callable[[], Sequence[str]], *names: str, **options: Any) -> Any:
+    """Return an option whose value must be one of some words, which are evaluated when needed and completed."""
+
+    def parse(text: str) -> str:
+        if text not in words():
+            raise typer.BadParameter(f"{text!r} is unknown: it must be one of {', '.join(words())}.")
+        return text
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words() if word.startswith(incomplete)]
+
+    return typer.Option(*names, parser=parse, metavar="<str>", autocompletion=complete, **options)
+
+
+def named_values(words: Sequence[str], problem: str) -> dict[str, str]:
+    """Parse arguments of the form name=value; `problem` ends the message about any other."""
+    found = {}
+    for word in words:
+        name, separator, found[name] = word.partition("=")
+        if not name or not separator:
+            raise ConfigError(f"{word!r} {problem}")
+    return found
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """Return the rules of diagnosis that begin as typed; several are separated by commas."""
+    """Return the diagnosis rules with this prefix; several are separated by commas."""
     from rl_insight.diagnosis.rules import RULES
 
     before, comma, last = incomplete.rpartition(",")

@@ -1,4 +1,4 @@
-"""What commands print, for people and for machines."""
+"""Output of commands, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
+Advance = Callable[..., None]
+"""Reports progress: `advance(done, total, text)`, with bytes and, optionally, what is being processed."""
 _NO_WIDTH = 10_000
 _SHORT = 10
 
@@ -25,18 +26,18 @@ def say(text: str = "") -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print a value for machines."""
+    """Print a value as JSON."""
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def warn(text: str) -> None:
-    """Print a line to the error stream."""
+    """Print a line to stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def fail(sentence: str, code: int) -> int:
-    """Print what went wrong and return the exit code."""
+    """Print an error and return the exit code."""
     warn(f"rl-insight: {sentence}")
     return code
 
@@ -44,17 +45,17 @@ def fail(sentence: str, code: int) -> int:
 def say_table(
     columns: list[str], rows: list[list[str]], *, whole: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> None:
-    """Print a table without its empty columns; colors only on a terminal.
+    """Print a table without its empty columns; with colors only on a terminal.
 
     Args:
-        columns: their names.
-        rows: their cells.
+        columns: the headings.
+        rows: the cells.
         whole: columns that are never folded, such as ids to be copied.
-        optional: columns to leave out where the terminal is too narrow, the first of them first.
+        optional: columns to drop if the terminal is too narrow, in this order.
     """
     from rich.console import Console
 
-    # A file or a pipe has no width that lines would have to be folded for.
+    # A file or a pipe has no width to fold lines for.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH
     console = Console(width=width)
     used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
@@ -76,7 +77,7 @@ def _table(columns: list[str], rows: list[list[str]], used: list[int], whole: Se
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place in used:
         cells = [row[place] for row in rows if row[place]]
-        # What is short stays whole in a narrow terminal: names are folded instead.
+        # Short cells are not folded in a narrow terminal: names are.
         is_short = all(len(cell) <= _SHORT for cell in cells)
         is_figure = is_short and all(cell[0].isdigit() for cell in cells)
         is_whole = is_short or columns[place] in whole
@@ -88,38 +89,27 @@ def _table(columns: list[str], rows: list[list[str]], used: list[int], whole: Se
             justify="right" if is_figure else "left",
         )
     for row in rows:
-        # As plain text: square brackets in an address are not markup.
+        # Plain text: square brackets in an address are not markup.
         table.add_row(*(Text(row[place]) for place in used))
     return table
 
 
 @contextmanager
-def bars(*columns: ProgressColumn) -> Iterator[Progress | None]:
-    """Lend progress bars on a terminal, which are gone afterwards; None elsewhere."""
+def working(text: str) -> Iterator[Advance]:
+    """Show on a terminal that a command is busy, with a progress bar once progress is reported."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield lambda _done, _total, _text="": None
         return
-    with Progress(*columns, console=console, transient=True) as shown:
-        yield shown
-
-
-@contextmanager
-def working(text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show on a terminal that a command is busy; what it yields takes how many bytes of how many are done."""
-    from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with bars(*columns) as bar:
-        task = None if bar is None else bar.add_task(text, total=None)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(text, total=None)
 
-        def advance(done: int, total: int | None) -> None:
-            if bar is None or task is None:
-                return
+        def advance(done: int, total: int | None, text: str = text) -> None:
             bar.columns = (*columns, BarColumn(), DownloadColumn())
-            bar.update(task, completed=done, total=total)
+            bar.update(task, completed=done, total=total, description=text)
 
         yield advance

@@ -1,4 +1,4 @@
-"""`rl-insight diff A B`: two runs side by side: where their time goes, and their metrics."""
+"""`rl-insight diff A B`: two runs side by side: time per step, metrics, configuration."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.hotspots import duration_text
-from rl_insight.cli.opening import AsJson, DataDir, RunName, asked_run
+from rl_insight.cli.opening import AsJson, RunName, asked_run
 
 _METRICS = 30
 _KEYS = 100
 
 
-def diff(first: RunName, second: RunName, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Compare two runs over their common steps: in a sentence, by phase and metric, and by configuration."""
+def diff(first: RunName, second: RunName, as_json: AsJson = False) -> None:
+    """Compare two runs over their common steps: a summary, times by phase, metrics, and configuration."""
     with ExitStack() as stack:
-        sources = [stack.enter_context(asked_run(data_dir, name)) for name in (first, second)]
+        sources = [stack.enter_context(asked_run(name)) for name in (first, second)]
         with working("comparing"):
             found = sources[0].compare(sources[1])
     if as_json:

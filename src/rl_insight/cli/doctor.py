@@ -1,4 +1,4 @@
-"""`rl-insight doctor`: what works between this process and the server, and what does not."""
+"""`rl-insight doctor`: checks the connection to the server, and this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_insight._version import __version__
 from rl_insight.cli.console import say_json, say_table, working
-from rl_insight.cli.opening import AsJson, DataDir
-from rl_insight.cli.place import place_of, taken_ports
+from rl_insight.cli.opening import AsJson
+from rl_insight.cli.place import current_place, taken_ports
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
@@ -28,20 +28,20 @@ _READ_BACK_S = 15.0
 
 
 class Check(NamedTuple):
-    """What was looked at, and what came of it."""
+    """A check and its result."""
 
     name: str
     state: str
     said: str
 
 
-def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def doctor(as_json: AsJson = False) -> int:
     """Check server, token, versions, clock, ports, spool, GPUs and Ray; write a span and read it back.
 
-    The exit code is 1 if there is a problem.
+    Exits with 1 if there is a problem.
     """
     with working("checking the server, and writing a span"):
-        checks = list(examine(place_of(data_dir)))
+        checks = list(examine(current_place()))
     if as_json:
         say_json([check._asdict() for check in checks])
     else:
@@ -50,7 +50,7 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> int:
 
 
 def examine(place: Place) -> Iterator[Check]:
-    """Yield one check after another; a check that fails does not end the others."""
+    """Run the checks; one that fails does not stop the others."""
     yield Check("python", OK, f"{platform.python_version()}, rl-insight {__version__}")
     if isinstance(place, Server):
         yield from _server_checks(place)
@@ -66,7 +66,7 @@ def _guarded(name: str, look: Callable[[], Check]) -> Check:
     try:
         return look()
     except Exception as error:  # noqa: BLE001 -- a broken driver must not hide the other checks
-        return Check(name, WARNING, f"cannot be examined: {error}")
+        return Check(name, WARNING, f"check failed: {error}")
 
 
 def _server_checks(server: Server) -> Iterator[Check]:
@@ -79,7 +79,7 @@ def _server_checks(server: Server) -> Iterator[Check]:
             "server", OK if status == 200 else PROBLEM, f"{server.url} answers {status} in {seconds * 1e3:.0f} ms"
         )
         found = client.get("/api/v1/status")
-        yield Check("token", OK, "accepted" if server.token else "not needed, or not asked for")
+        yield Check("token", OK, "accepted" if server.token else "not required")
     except InsightError as error:
         yield Check("server or token", PROBLEM, str(error))
         return
@@ -89,9 +89,9 @@ def _server_checks(server: Server) -> Iterator[Check]:
     yield Check("version", OK if same else WARNING, f"server {found['version']}, here {__version__}")
     writer = found["writer"]
     lagging = writer["lag_s"] > 10 or bool(writer["last_error"])
-    said = writer["last_error"] or f"{writer['pending_batches']} batches waiting, {writer['lag_s']:.1f} s behind"
+    said = writer["last_error"] or f"{writer['pending_batches']} batches queued, {writer['lag_s']:.1f} s behind"
     yield Check("writer", PROBLEM if lagging else OK, said)
-    yield Check("SQL", OK, "on" if found.get("sql_enabled") else "off; sql.enabled=true switches it on")
+    yield Check("SQL", OK, "on" if found.get("sql_enabled") else "off; enable it with sql.enabled=true")
     try:
         yield from _write_and_read_back(server)
     except InsightError as error:
@@ -99,9 +99,7 @@ def _server_checks(server: Server) -> Iterator[Check]:
 
 
 def _write_and_read_back(server: Server) -> Iterator[Check]:
-    """Send a span as a training process does, ask for it, compare the clocks, and delete its run."""
-    from urllib.parse import quote
-
+    """Send a span as a training process does, query it, compare the clocks, and delete its run."""
     from rl_insight.schema import BatchBuilder, Process, encode, frame
 
     run_id = f"{_RUN}-{os.getpid()}-{time.time_ns()}"
@@ -117,11 +115,11 @@ def _write_and_read_back(server: Server) -> Iterator[Check]:
         row = _awaited_process(client, run_id)
         seconds = (time.time_ns() - sent_ns) / 1e9
         if row is None:
-            said = f"a span was accepted and not found within {_READ_BACK_S:.0f} s"
+            said = f"the span was accepted, but not found within {_READ_BACK_S:.0f} s"
             yield Check("write and read back", PROBLEM, said)
             return
         off_s = (row["first_seen_ns"] - sent_ns) / 1e9
-        client.call("DELETE", f"/api/v1/runs?run={quote(run_id, safe='')}")
+        client.call("DELETE", "/api/v1/runs", conditions={"run": run_id})
     yield Check("write and read back", OK, f"a span was stored and found after {seconds:.2f} s")
     if abs(off_s) > seconds + _CLOCK_S:
         yield Check("clock", WARNING, f"the server's clock is {off_s:+.1f} s off: set both with NTP")
@@ -138,7 +136,7 @@ def _awaited_process(client: ServerClient, run_id: str) -> dict[str, Any] | None
                 row: dict[str, Any] = client.get("/api/v1/processes", {"run": run_id})[0]
                 return row
         except InsightError:
-            pass  # the run is made with its first commit
+            pass  # the run is created by its first commit
         time.sleep(0.1)
     return None
 
@@ -149,16 +147,16 @@ def _spool() -> Check:
 
     root = _spool_root("any", load_config(None).http.spool_dir)
     if root is None:
-        return Check("spool", WARNING, "the default folder belongs to another user. Set http.spool_dir.")
+        return Check("spool", WARNING, "the default directory belongs to another user. Set http.spool_dir.")
     files = [file for file in root.parent.rglob("*") if file.is_file()] if root.parent.is_dir() else []
     waiting = sum(file.stat().st_size for file in files)
     if not waiting:
-        return Check("spool", OK, f"nothing is waiting in {root.parent}")
-    return Check("spool", WARNING, f"{waiting / 1e6:.1f} MB are waiting in {root.parent} for a server")
+        return Check("spool", OK, f"{root.parent} is empty")
+    return Check("spool", WARNING, f"{waiting / 1e6:.1f} MB in {root.parent} are waiting for a server")
 
 
 def _ports() -> Check:
-    """Look whether a server could be started with the default ports."""
+    """Check whether the default ports of a server are free."""
     from rl_insight.server.config import load_settings
 
     settings = load_settings()
@@ -166,7 +164,7 @@ def _ports() -> Check:
     if taken:
         ports = ", ".join(f"{key}={port}" for key, port in taken.items())
         return Check("ports", WARNING, f"{ports} in use: start the server with --auto-port")
-    return Check("ports", OK, "the ports of a server are free")
+    return Check("ports", OK, "the default ports are free")
 
 
 def _gpus() -> Check:
@@ -188,6 +186,6 @@ def _ray() -> Check:
     try:
         found = version("ray")
     except PackageNotFoundError:
-        return Check("Ray", OK, "not installed, which is fine without Ray")
+        return Check("Ray", OK, "not installed; only needed with Ray")
     address = os.environ.get("RAY_ADDRESS")
     return Check("Ray", OK, f"{found}, " + (f"RAY_ADDRESS is {address}" if address else "RAY_ADDRESS is not set"))

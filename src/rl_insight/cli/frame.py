@@ -1,4 +1,4 @@
-"""One frame of `rl-insight top`: what a run is doing, in as many lines as the terminal has."""
+"""One frame of `rl-insight top`: the state of a run, in as many lines as the terminal has."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GPU_METRIC = "gpu_utilization_ratio"
 _GPU_WINDOW_NS = 600 * 10**9
 _GPU_POINTS = 20
 _METRICS = ("reward", "score", "return", "kl", "entropy", "loss", "grad", "throughput", "tokens", "length", "lr")
-"""What is worth a line, by a part of its name, the first first."""
+"""Parts of metric names, most interesting first."""
 
 
 def sparkline(values: list[float], width: int, bounds: tuple[float, float] | None = None) -> str:
-    """Return values as a line of bars, the newest at the right; without `bounds`, from the least to the largest.
+    """Return values as a line of bars, newest on the right, scaled to `bounds` or to their range.
 
     >>> sparkline([0.0, 1.0, 2.0, 3.0], 10)
     '▁▃▆█'
@@ -40,7 +40,7 @@ def sparkline(values: list[float], width: int, bounds: tuple[float, float] | Non
 
 
 def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Ask a run for everything that a view shows; `metrics` are those that the overview shows first."""
+    """Query everything that a view shows; the overview shows `metrics` first."""
     found: dict[str, Any] = {"view": view, "run_id": source.run_id, "place": source.place, "time": time.strftime("%X")}
     found["summary"] = source.ask("summary")
     if view == "processes":
@@ -65,7 +65,7 @@ def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[st
 
 
 def _ask_ranks(source: RunSource, finished: list[int], metric: str | None = None) -> dict[str, Any]:
-    """Ask for a metric, or the phase that takes most of the time, by process and step."""
+    """Query a metric, or the phase that takes the most time, by process and step."""
     if not finished:
         return {"name": "", "rows": []}
     grid: dict[str, Any] = source.ask("steps/ranks", first=finished[0], last=finished[-1], metric=metric)
@@ -73,7 +73,7 @@ def _ask_ranks(source: RunSource, finished: list[int], metric: str | None = None
 
 
 def _ask_gpus(source: RunSource, finished: list[int], summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Ask how busy each GPU was in the last steps; in a run without steps, those of each host in the last minutes."""
+    """Query how busy each GPU was in the last steps; in a run without steps, the GPUs of each host recently."""
     if finished:
         lines = [(row["title"], row["values"]) for row in _ask_ranks(source, finished, _GPU_METRIC)["rows"]]
     else:
@@ -90,20 +90,15 @@ def _numbers(values: list[Any]) -> list[float]:
 
 
 def draw(found: dict[str, Any], width: int, height: int) -> list[str]:
-    """Return the lines of a frame, each cut to the width, at most as many as the height."""
-    head = f" {found['run_id']}  {_steps_text(found['summary'])}"
+    """Return the lines of a frame, truncated to the width and height."""
+    last = found["summary"]["last_step"]
+    head = f" {found['run_id']}  {'no step yet' if last is None else f'step {last}'}"
     lines = [f"{head:<{max(0, width - 9)}}{found['time']:>8}"]
     lines += _BODIES[found["view"]](found, width, height - 2)
     keys = f" {found['view']}  |  1-{len(VIEWS)} view  n/p run  q quit"
     lines = lines[: height - 1]
     lines += [""] * (height - 1 - len(lines))
     return [line[:width] for line in [*lines, keys]]
-
-
-def _steps_text(summary: dict[str, Any]) -> str:
-    if summary["last_step"] is None:
-        return "no step yet"
-    return f"step {summary['last_step']}"
 
 
 def _overview(found: dict[str, Any], width: int, room: int) -> list[str]:
@@ -126,7 +121,7 @@ def _slowest_line(grid: dict[str, Any]) -> str:
 
 
 def slowest(grid: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-    """Return the processes by their last value, the largest first."""
+    """Return the processes by their last value, largest first."""
     rows = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
     return sorted(rows, key=lambda pair: -pair[0])
 
@@ -213,7 +208,7 @@ def _sessions(found: dict[str, Any], width: int, room: int) -> list[str]:
 def _processes(found: dict[str, Any], _width: int, room: int) -> list[str]:
     order = {"silent": 0, "live": 1, "ended": 2}
     rows = sorted(found["processes"], key=lambda row: (order.get(row["state"], 3), -row["silent_s"]))
-    lines = [f" {len(rows):,} processes, the silent ones first", ""]
+    lines = [f" {len(rows):,} processes, silent ones first", ""]
     for row in rows[: room - 2]:
         silent = duration_text(row["silent_s"] * 1e9)
         lines.append(
@@ -229,7 +224,7 @@ def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
         return [" no finished step yet"]
     middle = slow[len(slow) // 2][0]
     lines = [
-        f" {grid['name']} by process, the slowest of {len(slow):,} first; median {duration_text(middle * 1e9)}",
+        f" {grid['name']} by process, slowest of {len(slow):,} first; median {duration_text(middle * 1e9)}",
         "",
     ]
     for seconds, row in slow[: room - 2]:
@@ -246,7 +241,7 @@ def _gpus(found: dict[str, Any], width: int, room: int) -> list[str]:
     gpus = found["gpus"]
     if not gpus:
         return [" no GPU metrics: call rl_insight.monitor_hardware() in one process per host"]
-    lines = [f"{_gpu_line(gpus).split(';')[0]}, the idle ones first", ""]
+    lines = [f"{_gpu_line(gpus).split(';')[0]}, idle ones first", ""]
     return lines + [
         f"   {gpu['title'][-30:]:<30} {gpu['busy'][-1]:>5.0%}  {sparkline(gpu['busy'], width - 44, (0.0, 1.0))}"
         for gpu in gpus[: room - 2]

@@ -1,16 +1,14 @@
-"""`rl-insight hotspots`: where the time goes, as a table."""
+"""`rl-insight hotspots`: the spans that take the most time, as a table."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.completion import complete_words
+from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, say_table, working
-from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, asked_run, scope_of, scope_text
-from rl_insight.errors import ConfigError
+from rl_insight.cli.opening import AsJson, Run, RunWords, ScopeOption, asked_run, run_or_files, scope_of, scope_text
 
 if TYPE_CHECKING:
     from rl_insight.store.queries import Scope
@@ -19,24 +17,19 @@ _GROUPINGS = ("name", "role", "name_role")
 
 
 def hotspots(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files to look at instead of a run.")] = None,
+    words: RunWords = None,
     run: Run = None,
     scope: ScopeOption = "latest",
-    by: Annotated[
-        str, typer.Option(help="name, role or name_role.", autocompletion=complete_words(lambda: _GROUPINGS))
-    ] = "name",
+    by: Annotated[str, one_of(lambda: _GROUPINGS, help="name, role or name_role.")] = "name",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the time goes: spans by name, the most wall time first.
+    """Show where the time goes: spans by name, sorted by wall time.
 
-    Wall time is how long at least one span of the name was running; the total adds concurrent ones up.
+    Wall time is the time during which at least one span of the name was running; the total adds up concurrent spans.
     """
-    if by not in _GROUPINGS:
-        raise ConfigError(f"cannot group by {by!r}: choose one of {', '.join(_GROUPINGS)}.")
     chosen = scope_of(scope)
-    with asked_run(data_dir, run, paths or ()) as source, working("asking for hotspots"):
+    with asked_run(*run_or_files(words, run)) as source, working("querying hotspots"):
         asked = {"step": chosen.step, "last_steps": chosen.last_steps, "group_by": by, "limit": limit}
         found = source.ask("hotspots", **asked)
         first = source.ask("summary")["last_step"]
@@ -53,9 +46,9 @@ def hotspots(
 
 
 def say_latest(scope: Scope, step: int | None) -> None:
-    """Say that a table shows the latest step alone, and how to see more."""
+    """Print that a table shows only the latest step, and how to see more."""
     if scope.last_steps is not None and step is not None:
-        say(f"Step {step} alone, the latest; --scope all shows every step.")
+        say(f"Only step {step}, the latest; --scope all shows every step.")
 
 
 def _row(spot: dict[str, Any]) -> list[str]:
@@ -66,7 +59,7 @@ def _row(spot: dict[str, Any]) -> list[str]:
 
 
 def duration_text(nanoseconds: float) -> str:
-    """Return a duration for people.
+    """Return a duration with three significant digits.
 
     >>> duration_text(1_234_567), duration_text(90e9), duration_text(3.6e15)
     ('1.23 ms', '1.5 min', '1000 h')

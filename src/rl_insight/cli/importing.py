@@ -1,23 +1,21 @@
-"""`rl-insight import`: files of many formats into a run."""
+"""`rl-insight import`: files of many formats, into a run."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.completion import complete_words
-from rl_insight.cli.console import bars, say, say_json, warn
+from rl_insight.cli.completion import one_of
+from rl_insight.cli.console import say, say_json, warn, working
 from rl_insight.cli.exporting import moment_ns
-from rl_insight.cli.opening import AsJson, DataDir, destination
-from rl_insight.cli.place import directory_of
+from rl_insight.cli.opening import AsJson, destination
+from rl_insight.cli.place import current_directory
 from rl_insight.diagnosis.words import counted
-from rl_insight.errors import ConfigError, InsightError
+from rl_insight.errors import InsightError
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.importer import Importer, ImportSummary
@@ -34,43 +32,48 @@ def _formats() -> tuple[str, ...]:
 def import_(
     path: Annotated[Path, typer.Argument(help="A file, or a directory of files.")],
     run: Annotated[
-        str | None, typer.Option(help="The run; default the records' own, else named after the path.")
+        str | None, typer.Option(help="The run; default the one named in the records, else the name of the path.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep importing as the files grow, until Ctrl+C.")
     ] = False,
     file_format: Annotated[
         str,
-        typer.Option(
+        one_of(
+            _formats,
             "--format",
-            help="auto, or one of those in docs/import-export.md: tensorboard, wandb, verl-log, chrome, ...",
-            autocompletion=complete_words(_formats),
+            help="auto, or a format of docs/import-export.md: tensorboard, wandb, verl-log, chrome, ...",
         ),
     ] = "auto",
     origin: Annotated[
         str | None,
-        typer.Option(help="When the clock of files without a wall clock began, as 2026-01-31T12:00:00."),
+        typer.Option(help="The start time of files that have only relative times, as 2026-01-31T12:00:00."),
     ] = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring recordings into a run: TensorBoard, W&B, verl, prime-rl, AReaL, XTuner, OTLP, Chrome and RL-Insight files.
+    """Import recordings into a run: TensorBoard, W&B, verl, prime-rl, AReaL, XTuner, OTLP, Chrome, RL-Insight files.
 
-    A file that is imported twice is not doubled. Lines that cannot be read are counted and left out.
+    A file that is imported again is deduplicated. Lines that cannot be read are counted and skipped.
     """
     from rl_insight.exchange.importing.importer import Importer, files_of
 
-    if file_format not in _formats():
-        raise ConfigError(f"format {file_format!r} is unknown: it must be one of {', '.join(_formats())}.")
     total = sum(file.stat().st_size for file in files_of(path))
-    with destination(data_dir) as target, _progress(total, is_shown=not follow and not as_json) as advance:
+    done = 0
+
+    def show(file: Path, size: int) -> None:
+        nonlocal done
+        done += size
+        if not follow:
+            advance(done, total, file.name)
+
+    with destination() as target, working("importing") as advance:
         importer = Importer(
             target,
-            data_dir=directory_of(data_dir),
+            data_dir=current_directory(),
             run_id=run,
             file_format=None if file_format == "auto" else file_format,
             origin_ns=moment_ns(origin) or 0,
-            on_progress=advance,
+            on_progress=show,
         )
         if follow:
             _follow(importer, path)
@@ -78,7 +81,7 @@ def import_(
             importer.add(path)
     summary = importer.summary()
     if not follow and not summary.files and not summary.skipped:
-        raise InsightError(f"nothing was imported: {path} has no files of a known kind.")
+        raise InsightError(f"nothing was imported: {path} has no files of a known format.")
     if as_json:
         say_json(summary)
     else:
@@ -86,30 +89,17 @@ def import_(
 
 
 def _follow(importer: Importer, path: Path) -> None:
-    """Follow until Ctrl+C or SIGTERM; what was read by then is stored."""
+    """Follow until Ctrl+C or SIGTERM, then store everything read so far."""
     stop = Event()
     previous: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, lambda *_: stop.set())
     try:
-        say(f"Following {path}; Ctrl+C ends it.")
+        say(f"Following {path}. Press Ctrl+C to stop.")
         importer.follow(path, stop)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _progress(total: int, *, is_shown: bool) -> Iterator[Callable[[Path, int], None]]:
-    """Show a progress bar on terminals."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-
-    with bars(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()) as bar:
-        if bar is None or not is_shown:
-            yield lambda _path, _size: None
-            return
-        task = bar.add_task("importing", total=total)
-        yield lambda path, size: bar.update(task, advance=size, description=path.name)
 
 
 def _describe(summary: ImportSummary) -> None:
@@ -121,12 +111,12 @@ def _describe(summary: ImportSummary) -> None:
         say(f"Run: {', '.join(summary.runs[:_NAMED])}{' ...' if len(summary.runs) > _NAMED else ''}")
     if summary.duplicate_batches:
         total = summary.duplicate_batches + summary.new_batches
-        say(f"{summary.duplicate_batches} of {total} batches had been imported before.")
+        say(f"{summary.duplicate_batches} of {total} batches had already been imported.")
     if summary.bad:
         warn(f"{counted(summary.bad, 'record')} could not be read. The first: {'; '.join(summary.problems)}")
     if summary.partial:
-        warn(f"{counted(summary.partial, 'file')} with a last record that is cut short; the rest of it was not there.")
+        warn(f"{counted(summary.partial, 'file')} with a truncated last record.")
     if summary.skipped:
         shown = ", ".join(summary.skipped[:_NAMED])
         more = " ..." if len(summary.skipped) > _NAMED else ""
-        warn(f"{counted(len(summary.skipped), 'file')} left out, empty or of no known format: {shown}{more}")
+        warn(f"{counted(len(summary.skipped), 'file')} skipped, empty or of unknown format: {shown}{more}")

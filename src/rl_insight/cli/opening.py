@@ -1,7 +1,8 @@
-"""How commands get at a run: they ask its server, or open its file; none copies it."""
+"""How commands read a run: through its server, or from its file; none copies it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_insight.cli.completion import complete_run, complete_words
+from rl_insight.cli.completion import complete_run
 from rl_insight.cli.console import working
-from rl_insight.cli.place import directory_of, place_of, running_record
+from rl_insight.cli.place import current_directory, current_place, current_server
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import ConfigError, InsightError
 
@@ -24,142 +25,137 @@ if TYPE_CHECKING:
     from rl_insight.store.connections import RunFile
     from rl_insight.store.queries import Scope
 
-DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 Run = Annotated[
     str | None,
     typer.Option(
-        help="The run: its id, the beginning of it, or its experiment; default the one that began last.",
+        help="The run: its id, a unique prefix of it, or its experiment; default the most recent one.",
         autocompletion=complete_run,
     ),
 ]
 RunWord = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="The run, in place of --run.", autocompletion=complete_run)
+    str | None, typer.Argument(metavar="RUN", help="The run; same as --run.", autocompletion=complete_run)
+]
+RunWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN | FILES", help="The run, same as --run; or files to read.", autocompletion=complete_run
+    ),
 ]
 RunName = Annotated[
-    str, typer.Argument(help="A run: its id, the beginning of it, or its experiment.", autocompletion=complete_run)
+    str, typer.Argument(help="A run: its id, a unique prefix of it, or its experiment.", autocompletion=complete_run)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScopeOption = Annotated[
     str,
     typer.Option(
         help="latest (the last step), all, or step=N.",
-        autocompletion=complete_words(lambda: ("latest", "all", "step=")),
+        autocompletion=lambda incomplete: [one for one in ("latest", "all", "step=") if one.startswith(incomplete)],
     ),
 ]
 
 
 def given_run(word: str | None, run: str | None) -> str | None:
-    """Return the run that a command line names, as a word or with `--run`.
-
-    Raises:
-        ConfigError: it names two.
-    """
+    """Return the run given as an argument or with `--run`, but not both."""
     if word is not None and run is not None:
         raise ConfigError(f"give one run, not both {word!r} and --run {run}.")
     return run if word is None else word
 
 
+def run_or_files(words: Sequence[str] | None, run: str | None) -> tuple[str | None, list[Path]]:
+    """Return the run given as an argument or with `--run`, or the files given as arguments."""
+    if not words:
+        return run, []
+    given_run(" ".join(words), run)
+    missing = next((word for word in words if not Path(word).exists()), None)
+    if missing is None:
+        return None, [Path(word) for word in words]
+    if len(words) == 1 and os.sep not in missing:
+        return missing, []
+    raise InsightError(f"there is no file or directory {missing}.")
+
+
 @contextmanager
-def local_runs(data_dir: str | None, *, threads: int = 2) -> Iterator[RunDirectory]:
-    """Lend the directory of runs; for when no server runs there."""
+def local_runs(*, threads: int = 2) -> Iterator[RunDirectory]:
+    """Lend the runs of the data directory; for when no server runs on it."""
     from rl_insight.store import RunDirectory
 
-    with closing(RunDirectory(directory_of(data_dir), threads=threads)) as runs:
+    with closing(RunDirectory(current_directory(), threads=threads)) as runs:
         yield runs
 
 
 @contextmanager
-def destination(data_dir: str | None) -> Iterator[Destination]:
-    """Lend the place that imported records go to: the running server, or the data directory itself."""
+def destination() -> Iterator[Destination]:
+    """Lend the destination of imported records: the server, or the data directory itself."""
     from rl_insight.exchange.importing.destinations import ServerDestination, StoreDestination
 
-    record = running_record(data_dir)
-    if record is None:
-        # A second thread of the store would make writing no faster and cost a tenth of it.
-        with local_runs(data_dir, threads=1) as runs:
+    server = current_server()
+    if server is None:
+        # A second thread of the store would not make writing faster, and costs 10% of it.
+        with local_runs(threads=1) as runs:
             yield StoreDestination(runs)
         return
-    with closing(RunTransfer(record)) as connection:
+    with closing(RunTransfer(server)) as connection:
         yield ServerDestination(connection.post_frames)
 
 
-def server_with(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Server | None:
-    """Return the server that has the run a command means; None when the command opens a file itself."""
+def server_with(run: str | None, paths: Sequence[Path] = ()) -> Server | None:
+    """Return the server that has the run; None if the command opens a file itself."""
     from rl_insight.reader.opening import is_run_file
 
-    return None if paths or is_run_file(run) else running_record(data_dir)
+    return None if paths or is_run_file(run) else current_server()
 
 
 @contextmanager
-def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunFile]:
-    """Lend a run file: one of the data directory, on which no server runs, or any other, or one made from files.
-
-    Raises:
-        InsightError: there is no such run.
-        ConfigError: a run and files were given.
-    """
+def opened_run(run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunFile]:
+    """Lend a run file: of the data directory if no server runs on it, any other, or one imported from files."""
     from rl_insight.reader.opening import is_run_file
     from rl_insight.store.run_store import open_run_file
 
-    if paths and run is not None:
-        raise ConfigError("give either --run or files, not both.")
-    missing = next((path for path in paths if not path.exists()), None)
-    if missing is not None:
-        raise InsightError(f"there is no file or directory {missing}. A run is chosen by its name with --run.")
     if len(paths) == 1 and is_run_file(str(paths[0])):
         run, paths = str(paths[0]), ()
     if paths:
         with tempfile.TemporaryDirectory(prefix="rl-insight-") as work, _imported(Path(work), paths) as made:
             yield made
         return
-    path = Path(run or "").expanduser() if is_run_file(run) else _file_of(data_dir, run_id_of(data_dir, run))
+    if is_run_file(run):
+        path = Path(run or "").expanduser()
+    else:
+        run_id = run_id_of(run)
+        with local_runs() as runs:
+            path = runs.file_of(run_id)
     with closing(open_run_file(path)) as store:
         yield store
 
 
-def _file_of(data_dir: str | None, run_id: str) -> Path:
-    with local_runs(data_dir) as runs:
-        return runs.file_of(run_id)
-
-
 @contextmanager
-def asked_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunSource]:
-    """Lend a run to ask: through the server if one has it open, so that nothing is copied.
-
-    Raises:
-        InsightError: there is no such run.
-        ConfigError: a run and files were given.
-    """
+def asked_run(run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunSource]:
+    """Lend a run to query, through the server if one has it open."""
     from rl_insight.reader.opening import open_source
     from rl_insight.reader.sources import StoreSource
 
     if paths:
-        with opened_run(data_dir, run, paths) as store:
+        with opened_run(run, paths) as store:
             yield StoreSource(store)
         return
     with working("opening the run"):
-        source = open_source(place_of(data_dir), run)
+        source = open_source(current_place(), run)
     with closing(source):
         yield source
 
 
-def run_id_of(data_dir: str | None, run: str | None) -> str:
-    """Return the id of the run that a command means.
-
-    Raises:
-        NoSuchRunError: there is none, or several fit.
-    """
+def run_id_of(run: str | None) -> str:
+    """Return the id of a run given by name; without a name, of the most recent run."""
     from rl_insight.reader.names import find_run
     from rl_insight.reader.opening import list_runs
     from rl_insight.reader.places import describe
 
-    place = place_of(data_dir)
+    place = current_place()
     return find_run(run, list_runs(place), describe(place))
 
 
 @contextmanager
 def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
-    """Import files into a run that exists as long as the block."""
+    """Import files into a temporary run."""
     from rl_insight.exchange.importing.destinations import StoreDestination
     from rl_insight.exchange.importing.formats import default_run
     from rl_insight.exchange.importing.importer import Importer
@@ -178,11 +174,7 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
 
 
 def scope_of(text: str) -> Scope:
-    """Return what a scope on the command line means.
-
-    Raises:
-        ConfigError: it means nothing.
-    """
+    """Parse a scope of the command line."""
     from rl_insight.store.queries import Scope
 
     if text == "all":

@@ -1,19 +1,22 @@
-"""Where a command looks for runs: `--server` and `--token`, the environment, or the data directory."""
+"""Which server or data directory a command uses: `--server` and `--token`, `--data-dir`, or the environment."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError, InsightError
+from rl_insight.reader.client import ServerClient
 from rl_insight.reader.places import Place, Server, find_place
 
 if TYPE_CHECKING:
@@ -21,74 +24,87 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-ServerOption = Annotated[
-    str | None, typer.Option("--server", help="The server's URL; default RL_INSIGHT_SERVER_URL, else the local one.")
-]
-TokenOption = Annotated[str | None, typer.Option("--token", help="The server's token; default RL_INSIGHT_TOKEN.")]
-_chosen: ContextVar[tuple[str | None, str | None]] = ContextVar("chosen", default=(None, None))
+DataDir = Annotated[str | None, typer.Option("--data-dir", help="The server's data directory; default ~/.rl-insight.")]
+_OPTIONS: dict[str, Any] = {
+    "data_dir": DataDir,
+    "server": Annotated[
+        str | None, typer.Option("--server", help="The server's URL; default RL_INSIGHT_SERVER_URL, or the local one.")
+    ],
+    "token": Annotated[str | None, typer.Option("--token", help="The server's token; default RL_INSIGHT_TOKEN.")],
+}
+_given: ContextVar[Mapping[str, str | None]] = ContextVar("given", default=MappingProxyType({}))
 
 
 def remote(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command the options `--server` and `--token`; `place_of` and everything built on it honors them."""
+    """Add `--data-dir`, `--server` and `--token` to a command; the other functions of this module follow them."""
 
     @functools.wraps(command)
-    def run(*arguments: Any, server: str | None = None, token: str | None = None, **options: Any) -> Result:
-        if server is not None and options.get("data_dir") is not None:
+    def run(*arguments: Any, **options: Any) -> Result:
+        given = {name: options.pop(name, None) for name in _OPTIONS}
+        if given["server"] is not None and given["data_dir"] is not None:
             raise ConfigError("give either --server or --data-dir, not both.")
-        before = _chosen.set((server, token))
+        before = _given.set(given)
         try:
             return command(*arguments, **options)
         finally:
-            _chosen.reset(before)
+            _given.reset(before)
 
-    signature = inspect.signature(command, eval_str=True)
-    added = {"server": ServerOption, "token": TokenOption}
-    parameters = [
-        *signature.parameters.values(),
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in added.items()
-        ),
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
     ]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()} | added
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*own, *added)}
     return run
 
 
-def place_of(data_dir: str | None) -> Place:
-    """Return the server or the data directory that the running command means."""
-    server, token = _chosen.get()
-    return find_place(server, token, data_dir)
+def use_directory(path: Path) -> None:
+    """Set the data directory of the running command, unless `--data-dir` was given."""
+    given = _given.get()
+    _given.set({**given, "data_dir": given.get("data_dir") or str(path)})
 
 
-def directory_of(data_dir: str | None) -> Path:
-    """Return the data directory that a command means."""
-    return Path(data_dir).expanduser() if data_dir else default_data_dir()
+def current_place() -> Place:
+    """Return the server or the data directory of the running command."""
+    return find_place(**_given.get())
 
 
-def running_record(data_dir: str | None) -> Server | None:
-    """Return the server that a command means; None when it is to work on a data directory itself."""
-    place = place_of(data_dir)
+def current_directory() -> Path:
+    """Return the data directory of the running command."""
+    return directory_of(_given.get().get("data_dir"))
+
+
+def current_server() -> Server | None:
+    """Return the server of the running command; None if it opens run files itself."""
+    place = current_place()
     return place if isinstance(place, Server) else None
 
 
-def running_server(data_dir: str | None) -> Server:
-    """Return the server that a command means.
-
-    Raises:
-        InsightError: none runs there.
-    """
-    found = running_record(data_dir)
-    if found is None:
+def required_server() -> Server:
+    """Return the server of the running command; it is an error if none runs."""
+    server = current_server()
+    if server is None:
         raise InsightError(
-            f"no server runs on {directory_of(data_dir)}. Start one with `rl-insight server start`, or name one with "
+            f"no server runs on {current_directory()}. Start one with `rl-insight server start`, or name one with "
             "--server or RL_INSIGHT_SERVER_URL."
         )
-    return found
+    return server
+
+
+def call(method: str, path: str, content: Any = None, *, timeout_s: float = 60.0, **conditions: Any) -> Any:
+    """Send a request to the server of the running command; returns its JSON."""
+    with closing(ServerClient(required_server(), timeout_s)) as client:
+        return client.call(method, path, content, conditions)
+
+
+def directory_of(data_dir: str | None) -> Path:
+    """Return a data directory; without one, the default."""
+    return Path(data_dir).expanduser() if data_dir else default_data_dir()
 
 
 def taken_ports(settings: ServerSettings) -> dict[str, int]:
-    """Return the ports of a server, by the names of their settings, that other programs have taken."""
+    """Return the ports of a server that are in use by other programs, by setting."""
     taken: dict[str, int] = {}
     for key in ("port", "otlp_http_port", "otlp_grpc_port"):
         port = getattr(settings, key)

@@ -1,4 +1,4 @@
-"""`rl-insight run -- COMMAND`: a command with the integrations active, recorded as one run."""
+"""`rl-insight run -- COMMAND` records a command as one run; `rl-insight demo` runs the example training."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_insight.errors import ConfigError
+from rl_insight.errors import ConfigError, InsightError
 
 _LAST_LINES = 40
 _CHUNK = 65_536
+_PACKAGE = Path(__file__).parents[1]
+_DEMO_PLACES = (_PACKAGE / "demo", _PACKAGE.parents[1])
+"""In a wheel, and in a checkout."""
 
 
 def run(
     command: Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.")],
-    project: Annotated[str | None, typer.Option(help="The project; default: the current folder's name.")] = None,
-    experiment: Annotated[str | None, typer.Option(help="The experiment; default: the script's name.")] = None,
-    run_id: Annotated[str | None, typer.Option(help="The run; made when left out.")] = None,
+    project: Annotated[str | None, typer.Option(help="The project; default the name of the current directory.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="The experiment; default the name of the script.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="The run id; default a new one.")] = None,
     hardware: Annotated[bool, typer.Option(help="Record this machine's GPUs, CPU and memory.")] = True,
 ) -> int:
-    """Run a command with the integrations active and record it as one run.
+    """Run a command with integrations enabled, and record it as one run.
 
-    What its Python processes log to W&B, TensorBoard, MLflow or trackio becomes metrics of the run, wherever they are
-    started: python, torchrun, accelerate, Ray, Slurm. The exit status and the last lines of its error output are
-    recorded. The command's own exit status is returned.
+    Metrics that its Python processes log to W&B, TensorBoard, MLflow or trackio become metrics of the run, whether
+    started by python, torchrun, accelerate, Ray or Slurm. The exit status and the last lines of stderr are recorded.
+    Exits with the command's exit status.
 
         rl-insight run -- torchrun --nproc-per-node 8 train.py --lr 1e-6
     """
@@ -43,7 +46,7 @@ def run(
     from rl_insight.activation import prepare_environment
 
     if not command:
-        raise ConfigError("there is no command to run: write it after `--`, as in `rl-insight run -- python train.py`.")
+        raise ConfigError("no command given: write it after `--`, as in `rl-insight run -- python train.py`.")
     insight.init(
         project or Path.cwd().name or "runs", experiment or _experiment_of(command), run_id=run_id, role="launcher"
     )
@@ -64,7 +67,7 @@ def run(
 
 
 def _join_run(environ: dict[str, str]) -> None:
-    """Have the command's processes join the run that this process records, each in a role of its choice."""
+    """Make the command's processes join this process's run; each chooses its role."""
     from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
     if inherited := environ.get(INHERIT_VARIABLE):
@@ -105,11 +108,11 @@ def _experiment_of(command: list[str]) -> str:
 
 
 def _execute(command: list[str], environ: dict[str, str]) -> tuple[int, list[str]]:
-    """Run a command; returns its exit status and the last lines of its error output, which is passed through."""
+    """Run a command, passing its stderr through; returns its exit status and the last lines of its stderr."""
     reading, writing = os.openpty() if sys.stderr.isatty() else os.pipe()
     with _signals_for_child() as forward_to:
         try:
-            child = subprocess.Popen(command, env=environ, stderr=writing)  # noqa: S603  # it is what was asked for
+            child = subprocess.Popen(command, env=environ, stderr=writing)  # noqa: S603  # the user's own command
         except OSError as error:
             os.close(reading)
             raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}. Check the command's name.") from error
@@ -120,7 +123,7 @@ def _execute(command: list[str], environ: dict[str, str]) -> tuple[int, list[str
         copier = threading.Thread(target=_copy, args=(reading, lines), name="rl-insight-stderr", daemon=True)
         copier.start()
         code = child.wait()
-        # A daemon that the command leaves behind keeps the stream open: it is not waited for.
+        # A daemon that the command started may keep the stream open: do not wait for it.
         copier.join(1.0)
     return code if code >= 0 else 128 - code, list(lines)
 
@@ -130,7 +133,7 @@ def _copy(source: int, lines: deque[str]) -> None:
     while True:
         try:
             chunk = os.read(source, _CHUNK)
-        except OSError:  # a terminal whose last writer is gone
+        except OSError:  # a pty whose last writer has exited
             chunk = b""
         if not chunk:
             break
@@ -146,7 +149,7 @@ def _copy(source: int, lines: deque[str]) -> None:
 
 @contextmanager
 def _signals_for_child() -> Iterator[Any]:
-    """Leave Ctrl+C to the command, which gets it from the terminal too, and pass SIGTERM on to it."""
+    """Leave Ctrl+C to the command, which also gets it from the terminal, and forward SIGTERM to it."""
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -162,3 +165,18 @@ def _signals_for_child() -> Iterator[Any]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def demo(context: typer.Context) -> int:
+    """Run the example training: asynchronous GRPO on a toy task, recorded by the local server or a temporary one.
+
+    Options are passed to the example: `rl-insight demo -- --help` lists them.
+    """
+    place = next((place for place in _DEMO_PLACES if (place / "examples" / "async_grpo").is_dir()), None)
+    if place is None:
+        raise InsightError("the example is not part of this installation: install a release, or run it from a clone.")
+    # Its worker processes import it, too.
+    sys.path.insert(0, str(place))
+    from examples.async_grpo.launcher import main
+
+    return main(list(context.args), "rl-insight demo")

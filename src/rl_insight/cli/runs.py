@@ -6,14 +6,12 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from rl_insight.cli.client import call
 from rl_insight.cli.console import fail, say, say_json, say_table, working
-from rl_insight.cli.opening import AsJson, DataDir, RunName, asked_run, local_runs, run_id_of
-from rl_insight.cli.place import place_of, remote, running_record
+from rl_insight.cli.opening import AsJson, RunName, asked_run, local_runs, run_id_of
+from rl_insight.cli.place import call, current_place, current_server, remote
 from rl_insight.cli.transfer import RUN_PATH, RunTransfer, fetch_file
 from rl_insight.errors import InsightError
 
@@ -22,12 +20,12 @@ app = typer.Typer(help="List, show, delete, export and import runs.", no_args_is
 
 @app.command("list")
 @remote
-def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the runs, the one that began last first."""
+def list_(as_json: AsJson = False) -> None:
+    """List the runs, most recent first."""
     from rl_insight.reader.opening import list_runs
     from rl_insight.reader.places import describe
 
-    place = place_of(data_dir)
+    place = current_place()
     with working("listing runs"):
         found = list_runs(place)
     if as_json:
@@ -61,9 +59,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 @remote
-def show(run: RunName, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show a run: its time, steps, and how much of everything it holds."""
-    with asked_run(data_dir, run) as source:
+def show(run: RunName, as_json: AsJson = False) -> None:
+    """Show a run: its times, its steps, and the number of spans, sessions, samples and so on."""
+    with asked_run(run) as source:
         found = source.ask("summary")
     if as_json:
         say_json(found)
@@ -91,24 +89,22 @@ def _described(found: dict[str, Any]) -> list[tuple[str, str]]:
 def delete(
     run: RunName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    data_dir: DataDir = None,
 ) -> int:
     """Delete a run and its file."""
-    run = run_id_of(data_dir, run)
+    run = run_id_of(run)
     if not yes and not _is_confirmed(run):
         return fail(f"run {run} was not deleted. --yes deletes it without asking.", 1)
-    record = running_record(data_dir)
-    if record is not None:
-        call(record, "DELETE", f"/api/v1/runs?run={quote(run, safe='')}")
+    if current_server() is not None:
+        call("DELETE", "/api/v1/runs", run=run)
     else:
-        with local_runs(data_dir) as runs:
+        with local_runs() as runs:
             runs.delete(run)
     say(f"Deleted run {run}.")
     return 0
 
 
 def _is_confirmed(run: str) -> bool:
-    """Ask; without a terminal, or with an end of input, the answer is no."""
+    """Ask; without a terminal, or at the end of input, the answer is no."""
     try:
         return bool(typer.confirm(f"Delete run {run} and everything in it?"))
     except typer.Abort:
@@ -122,22 +118,19 @@ def tag(
     tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", help="A tag to remove; repeatable.")] = None,
     note: Annotated[str | None, typer.Option("--note", help="The notes of the run; empty removes them.")] = None,
-    data_dir: DataDir = None,
 ) -> None:
-    """Add tags to a run, remove some, or set its notes; shows what it has afterwards."""
+    """Add tags to a run, remove some, or set its notes; prints the result."""
     from rl_insight.reader.opening import list_runs
 
-    run = run_id_of(data_dir, run)
-    (before,) = (info["tags"] for info in list_runs(place_of(data_dir)) if info["run_id"] == run)
+    run = run_id_of(run)
+    (before,) = (info["tags"] for info in list_runs(current_place()) if info["run_id"] == run)
     wanted = [tag for tag in [*before, *(tags or [])] if tag not in (remove or [])]
-    record = running_record(data_dir)
-    if record is not None:
-        path = f"/api/v1/runs/notes?run={quote(run, safe='')}"
-        found = call(record, "POST", path, {"tags": wanted, "notes": note})
+    if current_server() is not None:
+        found = call("POST", "/api/v1/runs/notes", {"tags": wanted, "notes": note}, run=run)
     else:
         from rl_insight.store import queries
 
-        with local_runs(data_dir) as runs, runs.open(run) as store:
+        with local_runs() as runs, runs.open(run) as store:
             kept = queries.write_notes(store, wanted, note)
         found = {"tags": kept.tags, "notes": kept.notes}
     say(f"Tags of {run}: {', '.join(found['tags']) or 'none'}.")
@@ -150,39 +143,36 @@ def tag(
 def export(
     run: RunName,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default <run>.duckdb here.")] = None,
-    data_dir: DataDir = None,
 ) -> None:
-    """Write a copy of a run's file, also while it is being recorded; `runs import` adds it elsewhere."""
+    """Write a copy of a run's file, also while the run is live; `runs import` adds it elsewhere."""
     from rl_insight.store.run_files import file_name
 
-    run = run_id_of(data_dir, run)
+    run = run_id_of(run)
     target = output or Path(file_name(run))
     if target.exists():
         raise InsightError(f"cannot export to {target}: it exists. Choose another name with --output.")
-    record = running_record(data_dir)
-    if record is None:
-        with local_runs(data_dir) as runs, working(f"copying {run}"):
+    if current_server() is None:
+        with local_runs() as runs, working(f"copying {run}"):
             runs.export(run, target)
     else:
-        fetch_file(record, RUN_PATH, {"run": run}, target, f"copying {run}")
+        fetch_file(RUN_PATH, {"run": run}, target, f"copying {run}")
     say(f"Wrote {target} ({_size(target.stat().st_size)}).")
 
 
 @app.command("import")
 @remote
 def import_(
-    file: Annotated[Path, typer.Argument(help="A run file, made by `runs export` or copied.")],
-    data_dir: DataDir = None,
+    file: Annotated[Path, typer.Argument(help="A run file, from `runs export` or copied.")],
 ) -> None:
-    """Add a run file to the runs, under the id that it has."""
-    record = running_record(data_dir)
-    if record is None:
-        with local_runs(data_dir) as runs, working(f"reading {file.name}"):
+    """Add a run file to the runs, under its own id."""
+    server = current_server()
+    if server is None:
+        with local_runs() as runs, working(f"reading {file.name}"):
             run_id = runs.import_file(file).run_id
     else:
         if not file.is_file():
             raise InsightError(f"cannot import {file}: there is no such file.")
-        with closing(RunTransfer(record)) as connection, working(f"sending {file.name}"):
+        with closing(RunTransfer(server)) as connection, working(f"sending {file.name}"):
             run_id = connection.upload_run(file)["run_id"]
     say(f"Imported run {run_id}.")
 

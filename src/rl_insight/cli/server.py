@@ -9,35 +9,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_insight.cli import targets
-from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json, say_table, warn, working
-from rl_insight.cli.opening import AsJson, DataDir
-from rl_insight.cli.place import directory_of, remote, running_record, taken_ports
-from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
-from rl_insight.cli.version import log_words
+from rl_insight.cli.opening import AsJson
+from rl_insight.cli.place import DataDir, call, current_directory, current_server, directory_of, remote, taken_ports
+from rl_insight.cli.stack import install, say_stack, stack_left, stack_rows, stack_words
 from rl_insight.errors import ConfigError, InsightError
-from rl_insight.reader.client import ServerClient
-from rl_insight.reader.places import Server
 
 if TYPE_CHECKING:
     from rl_insight.server.config import ServerSettings
     from rl_insight.server.state import ServerRecord
 
-app = typer.Typer(help="Start, stop and look after the server.", no_args_is_help=True)
+app = typer.Typer(help="Start, stop and manage the server.", no_args_is_help=True)
 app.add_typer(targets.app, name="targets")
 app.command()(install)
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
 _STACK_TIMEOUT_S = 60.0
-"""More time to stop where Prometheus, Tempo and Grafana stop too."""
+"""Extra time to stop Prometheus, Tempo and Grafana."""
 _POLL_S = 0.05
 _GARBAGE_OBJECTS = 25_000
 
@@ -50,20 +45,24 @@ def start(
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port; default 18080, 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; default 18080, 0 for any free one.")] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option("--data-dir", "--log-dir", help="Where the server keeps its data; default ~/.rl-insight."),
+        typer.Option("--data-dir", "--log-dir", help="The data directory; default ~/.rl-insight."),
     ] = None,
     config: Annotated[str | None, typer.Option(help="A YAML file with settings.")] = None,
-    auto_port: Annotated[bool, typer.Option("--auto-port", help="Take free ports in place of taken ones.")] = False,
+    auto_port: Annotated[
+        bool, typer.Option("--auto-port", help="Use free ports in place of ports that are in use.")
+    ] = False,
     extra_dashboard_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Further Grafana dashboards; the same as stack.grafana.dashboards_dir."),
+        typer.Option(metavar="DIR", help="Additional Grafana dashboards; same as stack.grafana.dashboards_dir."),
     ] = None,
-    attach_logs: Annotated[bool, typer.Option("--attach-logs", help="Stay in the foreground, as without it.")] = False,
+    attach_logs: Annotated[
+        bool, typer.Option("--attach-logs", help="Stay in the foreground, which is the default.")
+    ] = False,
     stack: Annotated[
-        bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana; `--stack local|compose` says how.")
+        bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana: `--stack local` or `--stack compose`.")
     ] = False,
 ) -> int:
     """Start the server; it runs until Ctrl+C, or until `server stop` with --detach."""
@@ -71,13 +70,15 @@ def start(
     from rl_insight.server.state import read_record
 
     if detach and attach_logs:
-        raise ConfigError("--detach and --attach-logs exclude each other. Choose one.")
+        raise ConfigError("--detach and --attach-logs are mutually exclusive. Choose one.")
     options = {"host": host, "port": port, "data_dir": data_dir}
-    words = stack_words([*log_words(context), *(overrides or [])], stack=stack, dashboards=extra_dashboard_dir)
+    level = context.find_root().params.get("log_level")
+    log = [] if level is None else [f"log_level={level}"]
+    words = stack_words([*log, *(overrides or [])], stack=stack, dashboards=extra_dashboard_dir)
     settings = load_settings(config, words, options)
     running = read_record(settings.directory)
     if running is not None:
-        say(f"A server already runs at {running.url} (pid {running.pid}), with its data in {settings.directory}.")
+        say(f"A server is already running at {running.url} (pid {running.pid}), with its data in {settings.directory}.")
         return 0
     if auto_port:
         words = [*words, *(f"{key}=0" for key in taken_ports(settings))]
@@ -85,19 +86,19 @@ def start(
         settings = load_settings(config, words, options)
     if detach:
         return _start_detached(settings, words, options, config)
-    # Loading the server makes 180,000 objects that stay: looking for garbage among them takes a sixth of a start.
+    # Importing the server creates 180,000 permanent objects: collecting garbage meanwhile takes 1/6 of the startup.
     gc.disable()
     from rl_insight.server.lifecycle import serve
 
-    # Batches make hundreds of objects each, without cycles. Looking for garbage after each 700 takes a sixth of their
-    # time.
+    # Batches create hundreds of objects each, without cycles: collecting garbage every 700 objects takes 1/6 of the
+    # time spent on them.
     gc.freeze()
     gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
     gc.enable()
     try:
         return serve(settings, _announce)
     finally:
-        gc.unfreeze()  # DuckDB prints a page about what it finds at the end otherwise
+        gc.unfreeze()  # otherwise DuckDB prints a page of warnings at exit
 
 
 def _announce(record: ServerRecord) -> None:
@@ -110,7 +111,7 @@ def _announce(record: ServerRecord) -> None:
     say(f"  data    {record.data_dir}")
     say(f"  OTLP    {_otlp_addresses(record)}")
     if not (STATIC / "index.html").is_file():
-        say("  page    not part of this installation: build it with npm, or install a release")
+        say("  page    not included in this installation: build it with npm, or install a release")
     say_stack(Path(record.data_dir))
 
 
@@ -127,7 +128,7 @@ def _start_detached(
     from rl_insight.server.state import DataDirectory
 
     directory = settings.directory
-    DataDirectory(directory).close()  # says at once, and here, if it cannot be used
+    DataDirectory(directory).close()  # fails early, in this process, if it cannot be used
     words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
     words += [f"--config={config}"] if config else []
     output = directory / "server.out"
@@ -139,7 +140,7 @@ def _start_detached(
             stderr=stream,
             start_new_session=True,
         )
-    # Each of the three may take its whole time to become ready.
+    # Each of the three may take the full time to become ready.
     timeout_s = _START_TIMEOUT_S + (3 * settings.stack.ready_timeout_s if settings.stack.enabled else 0.0)
     try:
         with working("starting the server"):
@@ -151,12 +152,12 @@ def _start_detached(
         warn(output.read_text(errors="replace").strip())
         return child.returncode if child.returncode in {1, 2} else 1
     _announce(record)
-    say("It runs in the background: `rl-insight server stop` ends it.")
+    say("It runs in the background: `rl-insight server stop` stops it.")
     return 0
 
 
 def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, timeout_s: float) -> ServerRecord | None:
-    """Return the record of a server that is ready; None if its process has ended."""
+    """Return the record of the server once it is ready; None if its process has exited."""
     from rl_insight.server.state import read_record
 
     deadline = time.monotonic() + timeout_s
@@ -164,26 +165,18 @@ def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, timeout_s: 
         if child.poll() is not None:
             return None
         record = read_record(directory)
-        if record is not None and record.pid == child.pid and _is_ready(record):
+        if record is not None and record.pid == child.pid:
             return record
         time.sleep(_POLL_S)
     raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / 'server.log'}.")
 
 
-def _is_ready(record: ServerRecord) -> bool:
-    try:
-        with closing(ServerClient(Server(record.url, record.token, record.tls_cert), 2.0)) as client:
-            return client.request("GET", "/readyz")[0] == 200
-    except InsightError:
-        return False
-
-
 @app.command()
 def stop(
     data_dir: DataDir = None,
-    config: Annotated[str | None, typer.Option(help="The YAML file that the server was started with.")] = None,
+    config: Annotated[str | None, typer.Option(help="The YAML file the server was started with.")] = None,
 ) -> None:
-    """Stop the server; everything it accepted is stored."""
+    """Stop the server; everything it has accepted is stored."""
     from rl_insight.server.config import load_settings
     from rl_insight.server.state import is_running, read_record
     from rl_insight.stack import stop_stack
@@ -194,7 +187,7 @@ def stop(
     record = read_record(directory)
     if record is None:
         stopped = stop_stack(directory)
-        say(f"No server runs on {directory}." + (" Stopped what it had left of the stack." if stopped else ""))
+        say(f"No server runs on {directory}." + (" Stopped the rest of its stack." if stopped else ""))
         return
     try:
         os.kill(record.pid, signal.SIGTERM)
@@ -208,42 +201,39 @@ def stop(
             if time.monotonic() > deadline:
                 raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
             time.sleep(_POLL_S)
-        stop_stack(directory)  # whatever a server that was killed had left behind
+        stop_stack(directory)  # left behind by a server that was killed
     say(f"Stopped the server with pid {record.pid}.")
 
 
 @app.command()
 @remote
-def status(
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> int:
-    """Show whether the server runs and how it is doing; exit code 1 when none runs."""
+def status(as_json: AsJson = False) -> int:
+    """Show whether the server runs, and its health; exits with 1 if it does not run."""
     from rl_insight.server.state import read_record
+    from rl_insight.stack import stack_status
 
-    server = running_record(data_dir)
+    server, directory = current_server(), current_directory()
     if server is None:
-        left = stack_left(directory_of(data_dir))
         if as_json:
-            say_json({"running": False, "stack": stack_json(directory_of(data_dir))})
-        else:
-            say(f"No server runs on {directory_of(data_dir)}. Start one with `rl-insight server start`.")
-            if left:
-                say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` ends them.")
+            say_json({"running": False, "stack": stack_status(directory)})
+            return 1
+        say(f"No server runs on {directory}. Start one with `rl-insight server start`.")
+        if left := stack_left(directory):
+            say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` stops them.")
         return 1
-    shown = {"running": True, "url": server.url} | call(server, "GET", "/api/v1/status")
-    record = read_record(directory_of(data_dir))
+    shown = {"running": True, "url": server.url} | call("GET", "/api/v1/status")
+    record = read_record(directory)
     rows: list[list[str]] = []
     if record is not None and record.url == server.url:  # not on another machine
         shown |= {"data_dir": record.data_dir, "otlp_http_url": record.otlp_http_url}
-        shown |= {"otlp_grpc": record.otlp_grpc_address, "stack": stack_json(directory_of(data_dir))}
+        shown |= {"otlp_grpc": record.otlp_grpc_address, "stack": stack_status(directory)}
         rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", _otlp_addresses(record)]]
     if as_json:
         say_json(shown)
         return 0
     say_table(["server", "running"], [["address", server.url], *rows, *_health(shown)])
     if rows:
-        say_stack(directory_of(data_dir))
+        say_stack(directory)
     return 0
 
 
@@ -253,8 +243,8 @@ def _health(found: dict[str, Any]) -> list[list[str]]:
         ["version", found["version"]],
         ["open runs", ", ".join(found["open_runs"]) or "none"],
         ["processes", str(collector["processes_seen"])],
-        ["taken", ", ".join(f"{count:,} {kind}" for kind, count in collector["events"].items() if count) or "nothing"],
-        ["waiting", f"{writer['pending_batches']} batches, {writer['lag_s']:.1f} s behind"],
+        ["stored", ", ".join(f"{count:,} {kind}" for kind, count in collector["events"].items() if count) or "nothing"],
+        ["queued", f"{writer['pending_batches']} batches, {writer['lag_s']:.1f} s behind"],
         ["targets", str(len(found["targets"]))],
     ]
     if writer["last_error"]:
@@ -265,8 +255,8 @@ def _health(found: dict[str, Any]) -> list[list[str]]:
 @app.command()
 def logs(
     data_dir: DataDir = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the server writes.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines to start with.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as the server writes.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The number of lines to start with.")] = 100,
 ) -> None:
     """Show the server's log."""
     from rl_insight.server.state import LOG_FILE
@@ -285,7 +275,7 @@ def logs(
 
 
 def _followed(path: Path) -> Iterator[str]:
-    """Yield what is appended to a log, also after it was rotated; ends with Ctrl+C."""
+    """Yield new lines of a log, also after its rotation; Ctrl+C ends it."""
     stream = path.open(encoding="utf-8", errors="replace")
     stream.seek(0, os.SEEK_END)
     try:

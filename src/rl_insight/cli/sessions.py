@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rl_insight.cli.completion import complete_words
+from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.hotspots import duration_text, say_latest
-from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, asked_run, scope_of, scope_text
-from rl_insight.errors import ConfigError
+from rl_insight.cli.opening import AsJson, Run, RunWords, ScopeOption, asked_run, run_or_files, scope_of, scope_text
 from rl_insight.sessions.model import FIELDS, OBJECTS, PENDING, STATUSES
 
 _PHASES = 4
@@ -19,36 +17,29 @@ _SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
 
 def sessions(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files to look at instead of a run.")] = None,
+    words: RunWords = None,
     run: Run = None,
     scope: ScopeOption = "latest",
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"Only of this status; may be repeated: {', '.join(STATUSES)}.",
-            autocompletion=complete_words(lambda: STATUSES),
-        ),
+        one_of(lambda: STATUSES, help=f"Only this status; may be repeated: {', '.join(STATUSES)}."),
     ] = None,
-    order: Annotated[
-        str,
-        typer.Option(help="A field to sort by, the largest first.", autocompletion=complete_words(lambda: _SORTABLE)),
-    ] = "total_s",
+    order: Annotated[str, one_of(lambda: _SORTABLE, help="The field to sort by, largest first.")] = "total_s",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
     transcript: Annotated[
-        str | None, typer.Option(metavar="SESSION", help="Show one session as a conversation, where text was captured.")
+        str | None,
+        typer.Option(metavar="SESSION", help="Show one session as a conversation, if its text was captured."),
     ] = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show sessions and where their time went, the longest first; or the transcript of one."""
+    """Show sessions and where their time went, longest first; or the transcript of one."""
     if transcript is not None:
-        with asked_run(data_dir, run, paths or ()) as source, working("asking for the transcript"):
+        with asked_run(*run_or_files(words, run)) as source, working("querying the transcript"):
             told = source.ask("sessions/transcript", session_id=transcript)
         say_json(told) if as_json else say(transcript_text(told))
         return
     chosen = scope_of(scope)
-    _check(status or [], order)
-    with asked_run(data_dir, run, paths or ()) as source, working("asking for sessions"):
+    with asked_run(*run_or_files(words, run)) as source, working("querying sessions"):
         first = last = chosen.step
         if chosen.last_steps is not None:
             newest = source.ask("sessions", order="step", limit=1, detail="brief")["sessions"]
@@ -74,10 +65,10 @@ def sessions(
 
 
 def transcript_text(told: dict[str, Any]) -> str:
-    """Return a transcript for a terminal, which what is in it cannot control."""
-    parts = [_message_text(message) for message in told["messages"]] or ["There are no texts in this session."]
+    """Return a transcript as text that is safe to print on a terminal."""
+    parts = [_message_text(message) for message in told["messages"]] or ["This session has no text."]
     if told["messages"] and not told["is_captured"]:
-        parts.append("The texts were not recorded: see recorder.capture_text and recorder.transcripts_per_step.")
+        parts.append("The text was not recorded: see recorder.capture_text and recorder.transcripts_per_step.")
     reason = "" if told["reason"] is None else f" ({told['reason']})"
     reward = "" if told["reward"] is None else f", reward {told['reward']:.4g}"
     return visible("\n\n".join([*parts, f"{told['status']}{reason}{reward}"]))
@@ -100,7 +91,7 @@ def _message_text(message: dict[str, Any]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return text with a sign for every character that a terminal would obey.
+    r"""Return text with control characters replaced by visible symbols.
 
     >>> visible("a\x1b[31mb\u202ec")
     'a␛[31mb<U+202E>c'
@@ -115,16 +106,8 @@ def _sign(character: str) -> str:
     return chr(0x2400 + number) if number < 32 else f"<U+{number:04X}>"
 
 
-def _check(status: list[str], order: str) -> None:
-    unknown = [one for one in status if one not in STATUSES]
-    if unknown:
-        raise ConfigError(f"status {unknown[0]!r} is unknown: it must be one of {', '.join(STATUSES)}.")
-    if order not in _SORTABLE:
-        raise ConfigError(f"cannot sort by {order!r}: choose one of {', '.join(_SORTABLE)}.")
-
-
 def _phase_names(found: list[dict[str, Any]]) -> list[str]:
-    """Return the phases that took most of the time."""
+    """Return the phases that took the most time."""
     seconds: dict[str, float] = {}
     for session in found:
         for name, value in session.get("phase_seconds", {}).items():

@@ -1,74 +1,73 @@
-"""`rl-insight server install`, and what `server start`, `stop` and `status` say about the stack."""
+"""`rl-insight server install`, and the output of `server start`, `stop` and `status` about the stack."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rl_insight.cli.console import bars, say, say_table
-from rl_insight.cli.opening import DataDir
+from rl_insight.cli.completion import named_values
+from rl_insight.cli.console import say, say_table, working
+from rl_insight.cli.place import DataDir
 from rl_insight.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from rl_insight.stack.install import ProgressOf
 
 
 def install(
     local_archive: Annotated[
         Path | None,
-        typer.Option("--local-archive", metavar="DIR", help="Take the archives from here instead of downloading them."),
+        typer.Option(
+            "--local-archive", metavar="DIR", help="A directory with the archives, instead of downloading them."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Install also what is installed already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Reinstall programs that are already installed.")] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="prometheus, tempo or grafana; may be repeated.")
     ] = None,
     use_version: Annotated[
         list[str] | None,
-        typer.Option("--version", metavar="NAME=VERSION", help="Another version than usual, such as tempo=2.10.7."),
+        typer.Option(
+            "--version", metavar="NAME=VERSION", help="A version other than the default, such as tempo=2.10.7."
+        ),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option(metavar="URL", help="Download archives and checksum files from below this URL.")
+        str | None, typer.Option(metavar="URL", help="The base URL for archives and checksum files.")
     ] = None,
     allow_unverified: Annotated[
-        bool, typer.Option("--allow-unverified", help="Also take a local archive that has no checksum file.")
+        bool, typer.Option("--allow-unverified", help="Accept local archives without a checksum file.")
     ] = False,
     data_dir: DataDir = None,
     config: Annotated[
-        str | None, typer.Option(help="The server's YAML file: which programs, which versions, and where to.")
+        str | None, typer.Option(help="The server's YAML file, for programs, versions and directory.")
     ] = None,
     install_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the programs go; the same as stack.install_dir.")
+        Path | None, typer.Option(metavar="DIR", help="The directory for the programs; same as stack.install_dir.")
     ] = None,
 ) -> None:
-    """Install Prometheus, Tempo and Grafana for `server start --stack`, from archives or from their publishers."""
+    """Install Prometheus, Tempo and Grafana for `server start --stack`, from archives or by download."""
     from rl_insight.server.config import load_settings
     from rl_insight.stack.install import install_programs
     from rl_insight.stack.programs import PROGRAMS
 
-    for name in only or ():
+    given = named_values(use_version or [], "is not a version: write it as tempo=2.10.7.")
+    for name in (*(only or ()), *given):
         if name not in PROGRAMS:
             raise ConfigError(f"{name!r} is not part of the stack: choose from {', '.join(PROGRAMS)}.")
     settings = load_settings(config, options={"data_dir": data_dir})
     configured = {name: getattr(settings.stack, name) for name in PROGRAMS}
     versions = {name: own.install_version for name, own in configured.items() if own.install_version}
-    with _download_bars() as show:
+    with working("installing") as advance:
         done = install_programs(
             settings.directory,
             install_dir=install_dir or settings.stack.install_dir,
             names=only or [name for name, own in configured.items() if own.enabled],
             local_archive=local_archive,
             force=force,
-            versions=versions | _versions(use_version or [], list(PROGRAMS)),
+            versions=versions | given,
             mirror=mirror,
             allow_unverified=allow_unverified,
-            progress=show,
+            progress=lambda title, have, total: advance(have, total, title),
         )
     for one in done:
         what = "Installed" if one.is_new else "Already installed:"
@@ -76,37 +75,8 @@ def install(
     say("`rl-insight server start --stack` starts them with the server.")
 
 
-def _versions(words: list[str], known: list[str]) -> dict[str, str]:
-    versions = {}
-    for word in words:
-        name, _, version = word.partition("=")
-        if name not in known or not version:
-            raise ConfigError(f"{word!r} names no version: write it as tempo=2.10.7.")
-        versions[name] = version
-    return versions
-
-
-@contextmanager
-def _download_bars() -> Iterator[ProgressOf]:
-    """Show a progress bar for each download, on a terminal."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    tasks: dict[str, TaskID] = {}
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with bars(TextColumn("{task.description:12}"), *columns) as shown:
-
-        def show(title: str, have: int, total: int | None) -> None:
-            if shown is None:
-                return
-            if title not in tasks:
-                tasks[title] = shown.add_task(title, total=total)
-            shown.update(tasks[title], completed=have, total=total)
-
-        yield show
-
-
 def stack_words(words: list[str], *, stack: bool, dashboards: Path | None = None) -> list[str]:
-    """Return the words of `server start` with its options about the stack as settings; `--stack` may have a mode.
+    """Return the settings of `server start`, including its options about the stack; `--stack` may have a mode.
 
     >>> stack_words(["local", "port=19000"], stack=True)
     ['stack.enabled=true', 'stack.mode=local', 'port=19000']
@@ -124,7 +94,7 @@ def stack_words(words: list[str], *, stack: bool, dashboards: Path | None = None
 
 
 def stack_rows(directory: Path) -> list[list[str]]:
-    """Return the services of a stack as rows of a table: name, state, address, version, restarts."""
+    """Return the services of a stack as table rows: name, state, URL, version, restarts."""
     from rl_insight.stack import stack_status
 
     return [
@@ -140,7 +110,7 @@ def stack_rows(directory: Path) -> list[list[str]]:
 
 
 def stack_left(directory: Path) -> str:
-    """Return what still runs of a stack whose server is gone, in words; empty when nothing does."""
+    """Return the services that still run although their server is gone, as text."""
     from rl_insight.stack import stack_status
 
     services = [service for service in stack_status(directory).services if service.state != "stopped"]
@@ -148,7 +118,7 @@ def stack_left(directory: Path) -> str:
 
 
 def say_stack(directory: Path) -> None:
-    """Print how the stack of a data directory is doing; nothing where none was started."""
+    """Print the state of a data directory's stack, if one was started."""
     rows = stack_rows(directory)
     if not rows:
         return
@@ -157,13 +127,3 @@ def say_stack(directory: Path) -> None:
         from rl_insight.stack.render import Layout
 
         say(f"Grafana's user is admin; the password is in {Layout(directory).password_file}.")
-
-
-def stack_json(directory: Path) -> dict[str, Any]:
-    """Return how the stack of a data directory is doing, for machines."""
-    import msgspec
-
-    from rl_insight.stack import stack_status
-
-    plain: dict[str, Any] = msgspec.to_builtins(stack_status(directory))
-    return plain

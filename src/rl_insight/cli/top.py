@@ -7,7 +7,6 @@ import select
 import shutil
 import sys
 import termios
-import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,12 +14,12 @@ from typing import Annotated
 
 import typer
 
-from rl_insight.cli.completion import complete_words
+from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, working
 from rl_insight.cli.frame import VIEWS, draw, read
-from rl_insight.cli.opening import DataDir, Run, RunWord, given_run
-from rl_insight.cli.place import place_of
-from rl_insight.errors import ConfigError, InsightError
+from rl_insight.cli.opening import Run, RunWord, given_run
+from rl_insight.cli.place import current_place
+from rl_insight.errors import InsightError
 
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -33,26 +32,20 @@ def top(
     word: RunWord = None,
     run: Run = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
-    view: Annotated[
-        str,
-        typer.Option(help=f"What to show first: {', '.join(VIEWS)}.", autocompletion=complete_words(lambda: VIEWS)),
-    ] = "overview",
+    view: Annotated[str, one_of(lambda: VIEWS, help=f"The view to start with: {', '.join(VIEWS)}.")] = "overview",
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="A metric to show first; may be repeated.")
+        list[str] | None, typer.Option("--metric", "-m", help="A metric to show at the top; may be repeated.")
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two frames.", min=0.2, max=3600)] = 2.0,
-    data_dir: DataDir = None,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.2, max=3600)] = 2.0,
 ) -> None:
     """Watch a run in a terminal: steps, metrics, open work, findings, processes, slow ranks, GPUs.
 
     Keys: 1 to 6 view, n and p run, q quit.
     """
-    if view not in VIEWS:
-        raise ConfigError(f"view {view!r} is unknown: it must be one of {', '.join(VIEWS)}.")
-    screen = Screen(data_dir, given_run(word, run), view, tuple(metric or ()))
+    screen = Screen(given_run(word, run), view, tuple(metric or ()))
     try:
         if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            with working("asking for the run"):
+            with working("querying the run"):
                 lines = screen.frame()
             for line in lines:
                 say(line.rstrip())
@@ -66,21 +59,21 @@ def top(
 class Screen:
     """The run and the view on the screen."""
 
-    def __init__(self, data_dir: str | None, run: str | None, view: str, metrics: tuple[str, ...] = ()) -> None:
+    def __init__(self, run: str | None, view: str, metrics: tuple[str, ...] = ()) -> None:
         from rl_insight.reader.opening import open_source
 
-        self._place = place_of(data_dir)
+        self._place = current_place()
         self._source = open_source(self._place, run)
         self._view = view
         self._metrics = metrics
 
     def frame(self) -> list[str]:
-        """Return the lines to show now; a server that is away for a while is a line, too."""
+        """Return the lines to show; if the server cannot be reached, its error."""
         width, height = shutil.get_terminal_size(_DEFAULT_SIZE)
         try:
             return draw(read(self._source, self._view, self._metrics), max(width, 40), max(height, 10))
         except InsightError as error:
-            lines = [f" {self._source.run_id}", "", f" {error}", "", " Trying again. q quits."]
+            lines = [f" {self._source.run_id}", "", f" {error}", "", " Retrying. Press q to quit."]
             return [line[:width] for line in lines] + [""] * (height - len(lines))
 
     def watch(self, interval: float) -> None:
@@ -105,20 +98,20 @@ class Screen:
         from rl_insight.reader.opening import list_runs, open_source
 
         run_id = self._source.run_id
-        self._source.close()  # a file that this process reads cannot be listed
-        with suppress(InsightError):  # the next frame says what is wrong with the server
+        self._source.close()  # a file that this process has open cannot be listed
+        with suppress(InsightError):  # the next frame shows the error
             known = [row["run_id"] for row in list_runs(self._place) if not row.get("problem")]
             place = known.index(run_id) if run_id in known else 0
             self._source = open_source(self._place, known[(place + by) % len(known)])
 
     def close(self) -> None:
-        """Let go of the run."""
+        """Close the run."""
         self._source.close()
 
 
 @contextmanager
 def _full_screen() -> Iterator[None]:
-    """Use the alternate screen and get keys one by one; the terminal is as before afterwards, whatever happens."""
+    """Use the alternate screen and read single keys; the terminal is always restored."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     sys.stdout.write(_ENTER)
@@ -132,9 +125,8 @@ def _full_screen() -> Iterator[None]:
 
 
 def _key(timeout_s: float) -> str:
-    """Return the key that is pressed within a time, else an empty text; a closed terminal is `q`."""
-    until = time.monotonic() + timeout_s
-    ready, _, _ = select.select([sys.stdin], [], [], max(0.0, until - time.monotonic()))
+    """Return the key pressed within the timeout, or an empty string; a closed terminal counts as `q`."""
+    ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
     if not ready:
         return ""
     return os.read(sys.stdin.fileno(), 1).decode("utf-8", "replace") or "q"

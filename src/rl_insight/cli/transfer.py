@@ -1,9 +1,8 @@
-"""Bytes to and from the running server: frames, run files, exports and reports."""
+"""Bytes to and from a server: frames, run files, exports and reports."""
 
 from __future__ import annotations
 
-import http.client
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from email.message import Message
 from pathlib import Path
@@ -12,9 +11,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rl_insight.cli.console import working
-from rl_insight.errors import InsightError
-from rl_insight.http_client import Connection
+from rl_insight.cli.console import Advance, working
+from rl_insight.cli.place import required_server
+from rl_insight.reader.client import ServerClient
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
@@ -23,30 +22,27 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 120.0
 LONG_TIMEOUT_S = 3600.0
-"""For what a server has to compute before it can answer."""
+"""For requests that the server needs long to compute."""
 _COPY_BYTES = 1024 * 1024
 RUN_PATH = "/api/v1/runs/file"
-"""Where a server takes and gives the file of a run."""
-
-Progress = Callable[[int, int | None], None]
+"""The route of run files."""
 
 
-class RunTransfer:
-    """Frames and files over one connection to the server."""
+class RunTransfer(ServerClient):
+    """Sends and receives frames and files over one connection."""
 
     def __init__(self, server: Server, timeout_s: float = _TIMEOUT_S) -> None:
-        self._connection = Connection(server.url, token=server.token, timeout_s=timeout_s, trust=server.tls_cert)
+        super().__init__(server, timeout_s)
 
     def post_frames(self, body: bytes) -> ServerAnswer:
-        """Post frames to the ingest route.
-
-        Raises:
-            InsightError: the server cannot be reached.
-        """
+        """Post frames to the ingest route."""
         from rl_insight.exchange.importing.destinations import ServerAnswer
 
         with self._connection.ask("POST", INGEST_PATH, body, {"Content-Type": CONTENT_TYPE}) as response:
-            answer = _object(response.read())
+            try:
+                answer = msgspec.json.decode(response.read(), type=dict[str, Any])
+            except msgspec.DecodeError:
+                answer = {}
             return ServerAnswer(
                 response.status,
                 accepted=answer.get("accepted", 0),
@@ -55,18 +51,15 @@ class RunTransfer:
                 retry_after_s=retry_after(response.headers.get("Retry-After")),
             )
 
-    def download(self, path: str, conditions: Mapping[str, Any], stream: BinaryIO, progress: Progress) -> Message:
-        """Write what a route sends; returns its headers.
+    def download(self, path: str, conditions: Mapping[str, Any], stream: BinaryIO, progress: Advance) -> Message:
+        """Write the response of a route to a stream; returns its headers.
 
-        `progress` is called with the bytes done and those in all; conditions that are None are left out.
-
-        Raises:
-            InsightError: the server refused, or cannot be reached.
+        `progress` is called with the bytes received and the total; conditions that are None are omitted.
         """
         query = urlencode({name: value for name, value in conditions.items() if value is not None})
         with self._connection.ask("GET", f"{path}?{query}") as response:
             if response.status != 200:
-                raise InsightError(_error(response))
+                self.checked(response.status, response.read())
             total, done = response.length, 0
             while part := response.read(_COPY_BYTES):
                 stream.write(part)
@@ -75,44 +68,20 @@ class RunTransfer:
             return response.headers
 
     def upload_run(self, source: Path) -> dict[str, Any]:
-        """Give the server a run file; returns what it says about the run.
-
-        Raises:
-            InsightError: it refused, or cannot be reached.
-        """
+        """Send a run file; returns the run as the server lists it."""
         headers = {"Content-Type": "application/vnd.rl-insight.run", "Content-Length": str(source.stat().st_size)}
         with source.open("rb") as stream, self._connection.ask("POST", RUN_PATH, stream, headers) as response:
-            if response.status != 200:
-                raise InsightError(_error(response))
-            return _object(response.read())
-
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        self._connection.close()
+            info: dict[str, Any] = self.checked(response.status, response.read())
+            return info
 
 
-def fetch_file(server: Server, path: str, conditions: Mapping[str, Any], output: Path, doing: str) -> Message:
-    """Write what a route sends as a file, which is there in full or not at all; returns the route's headers.
-
-    Raises:
-        InsightError: the server refused or cannot be reached, or the file cannot be written.
-    """
+def fetch_file(path: str, conditions: Mapping[str, Any], output: Path, doing: str) -> Message:
+    """Write the response of a route to a file, completely or not at all; returns the headers of the response."""
     from rl_insight.exchange.exporting.writers.output import output_file
 
     with (
-        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
+        closing(RunTransfer(required_server(), LONG_TIMEOUT_S)) as transfer,
         working(doing) as progress,
         output_file(output, is_packed=True) as stream,
     ):
         return transfer.download(path, conditions, stream, progress)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {}
-
-
-def _error(response: http.client.HTTPResponse) -> str:
-    return str(_object(response.read()).get("error") or f"the server answered {response.status}.")

@@ -40,12 +40,19 @@ class ServerClient:
             HttpError: it cannot be reached.
             RefusedError: the server refused it; the message is the server's.
         """
-        query = urlencode(list(_pairs(conditions or {})))
-        return self.call("GET", f"{path}?{query}" if query else path)
+        return self.call("GET", path, conditions=conditions)
 
-    def call(self, method: str, path: str, content: Any = None) -> Any:
+    def call(self, method: str, path: str, content: Any = None, conditions: Mapping[str, Any] | None = None) -> Any:
         """Send a request with an optional JSON body; returns the JSON of the response. Errors are those of `get`."""
-        status, body = self.request(method, path, content)
+        query = urlencode(list(_pairs(conditions or {})))
+        return self.checked(*self.request(method, f"{path}?{query}" if query else path, content))
+
+    def checked(self, status: int, body: bytes) -> Any:
+        """Return the JSON of a response.
+
+        Raises:
+            RefusedError: the server refused the request; the message is the server's.
+        """
         try:
             answer = msgspec.json.decode(body)
         except msgspec.DecodeError:
