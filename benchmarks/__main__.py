@@ -18,12 +18,10 @@ def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") ->
         description="Measure the budgets. One JSON line a figure on stdout, a table on stderr.",
         epilog=f"Benchmarks: {', '.join(known)}.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; everything when left out")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; the values are rough")
-    parser.add_argument(
-        "--minutes", type=float, default=0.0, help="page, scale, faults: how long to follow, to send or to try"
-    )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the JSON lines to this file too")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the benchmarks to run; default all")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; rough values")
+    parser.add_argument("--minutes", type=float, default=0.0, help="page, scale, faults: the duration")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the JSON lines to this file")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in known]
     if unknown:

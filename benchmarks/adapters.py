@@ -51,7 +51,7 @@ def _beside(name: str, ours: Loop, original: Loop | None, rounds: int) -> Iterat
     yield Figure(name, costs["ours"] / 1000, "µs")
     if original is not None:
         yield Figure(f"{name}, original", costs["original"] / 1000, "µs")
-        yield Figure(f"{name}, ours to the original", costs["ours"] / costs["original"], "×", budget=1.0)
+        yield Figure(f"{name}, ours / original", costs["ours"] / costs["original"], "×", budget=1.0)
 
 
 # -- rl-insight 0.3.0, whose client only pickles each event: the least that its call of a Ray actor does
@@ -184,7 +184,7 @@ def _skyrl_timer(rounds: int) -> Iterator[Figure]:
 
     pair = {"hooked": timing(hooked), "plain": timing(plain)}
     costs = measure_calls(pair, rounds=rounds, between=default_monitor.flush)
-    yield Figure("SkyRL timer, ours adds", (costs["hooked"] - costs["plain"]) / 1000, "µs")
+    yield Figure("SkyRL timer, overhead", (costs["hooked"] - costs["plain"]) / 1000, "µs")
 
 
 def _skyrl_utils(folder: Path) -> ModuleType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-# The one without windows takes a sixth less processor time.
+# The one without windows takes a sixth less CPU time.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 

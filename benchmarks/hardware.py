@@ -60,9 +60,9 @@ def _measure(ports: list[int], server_url: str, readings: int) -> Iterator[Figur
     hardware.stop()
     monitor.finish()
     yield Figure("GPUs seen", sum(key.endswith(".util") and ".gpu." in key for key in means), "", NODES * GPUS, True)
-    yield Figure("CPU for one reading of all nodes, delivery included", cpu / taken * 1e3, "ms")
-    yield Figure("share of one core at 5 s, delivery included", cpu / taken / INTERVAL_S * 100, "%", BUDGET_PERCENT)
-    yield Figure("of which in the monitor's own thread", thread / taken / INTERVAL_S * 100, "%")
+    yield Figure("CPU time to scrape all nodes, including delivery", cpu / taken * 1e3, "ms")
+    yield Figure("share of one core at 5 s, including delivery", cpu / taken / INTERVAL_S * 100, "%", BUDGET_PERCENT)
+    yield Figure("of which in the monitor's thread", thread / taken / INTERVAL_S * 100, "%")
 
 
 def _clock_of(name: str) -> int:

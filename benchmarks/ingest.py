@@ -25,9 +25,9 @@ _PROCESSES = 4
 _OFFERED_PER_S = 120_000
 """More than the budget asks for, so that a server that only just follows shows it."""
 _MEBIBYTE = 1024 * 1024
-_RECORDER_RUN, _SDK_RUN, _READY_MADE_RUN = "recorders", "sdks", "ready-made"
+_RECORDER_RUN, _SDK_RUN, _PREBUILT_RUN = "recorders", "sdks", "prebuilt"
 _CLOSED_LOOP_SPANS = 2_000
-_READY_MADE_SPANS = 3_000
+_PREBUILT_SPANS = 3_000
 _SMALL_SPANS = 20
 _HUB_BATCHES = 32
 _CONNECTIONS = 100
@@ -47,8 +47,8 @@ def run(options: Options) -> Iterator[Figure]:
         say("ingest: OTLP alone")
         yield from _otlp_alone(server, rounds=2 if options.quick else 6, seconds=2.0 if options.quick else 5.0)
     with running_server() as server:
-        say("ingest: ready-made batches, as fast as they are taken")
-        yield from _ready_made(server, seconds=3.0 if options.quick else 20.0)
+        say("ingest: prebuilt batches, as fast as they are taken")
+        yield from _prebuilt(server, seconds=3.0 if options.quick else 20.0)
     with running_server() as server:
         processes = 200 if options.quick else 1_000
         say(f"ingest: small batches of {processes:,} processes")
@@ -92,8 +92,8 @@ def _recorders(server: ServerProcess, seconds: float) -> Iterator[Figure]:
     yield Figure("spans lost on the way", totals.lost, "spans", budget=0)
     yield Figure("server memory, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB", budget=1024)
     yield Figure("last span recorded to all visible", totals.seconds_after, "s")
-    yield Figure("processor time of the recording processes", totals.processor_s / totals.spans * 1e6, "us/span")
-    yield Figure("processor time of the server", totals.server_processor_s / totals.spans * 1e6, "us/span")
+    yield Figure("CPU time of the recording processes", totals.processor_s / totals.spans * 1e6, "us/span")
+    yield Figure("CPU time of the server", totals.server_processor_s / totals.spans * 1e6, "us/span")
 
 
 def _side_by_side(server: ServerProcess, rounds: int, seconds: float) -> Iterator[Figure]:
@@ -106,7 +106,7 @@ def _side_by_side(server: ServerProcess, rounds: int, seconds: float) -> Iterato
             results.append(_record_in_processes(server, work, run_id, seconds, before))
     our_rate = statistics.median(totals.spans / totals.seconds for totals in ours)
     sdk_rate = statistics.median(totals.spans / totals.seconds for totals in sdks)
-    yield Figure("spans to visible, recording as fast as it goes", our_rate, "/s")
+    yield Figure("spans to visible, recording at full speed", our_rate, "/s")
     yield Figure("the same with OpenTelemetry SDKs (OTLP over HTTP)", sdk_rate, "/s")
     yield Figure("ours / OpenTelemetry SDK", our_rate / sdk_rate, "x")
 
@@ -118,7 +118,7 @@ def _otlp_alone(server: ServerProcess, rounds: int, seconds: float) -> Iterator[
         before = sum(totals.spans for totals in results)
         results.append(_record_in_processes(server, _export_with_sdk, _SDK_RUN, seconds, before))
     per_core = [totals.spans / totals.server_processor_s for totals in results]
-    name = "OTLP spans to visible, for each second of server processor time"
+    name = "OTLP spans to visible, per second of server CPU time"
     yield Figure(name, statistics.median(per_core), "/s", budget=40_000, at_least=True)
 
 
@@ -180,7 +180,7 @@ def recording(url: str, run_id: str, rank: int) -> Iterator[Any]:
 
 
 def record_spans(monitor: Any, count: int) -> None:
-    """Record spans as fast as it goes."""
+    """Record spans at full speed."""
     trace_span = monitor.trace_span
     for _ in range(count):
         with trace_span("generate", {"tokens": 512, "model": "policy", "turn": 3}):
@@ -243,21 +243,21 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
     provider.shutdown()
 
 
-# -- ready-made batches
+# -- prebuilt batches
 
 
-def _ready_made(server: ServerProcess, seconds: float) -> Iterator[Figure]:
+def _prebuilt(server: ServerProcess, seconds: float) -> Iterator[Figure]:
     """Send batches that were encoded before, from as many senders, to see what the server alone can take."""
     requests = [_large_requests(rank, int(seconds * 20)) for rank in range(_PROCESSES)]
     processor_s = server.processor_s()
     begun = time.perf_counter()
     sent = _send_all(server.url, requests, end=begun + seconds)
-    spans = sent * 3 * _READY_MADE_SPANS
-    seen = server.wait_for_spans(_READY_MADE_RUN, spans)
+    spans = sent * 3 * _PREBUILT_SPANS
+    seen = server.wait_for_spans(_PREBUILT_RUN, spans)
     used = server.processor_s() - processor_s
-    yield Figure("ready-made spans to visible", spans / (seen - begun), "/s")
-    yield Figure("ready-made spans for each second of server processor time", spans / used, "/s")
-    yield Figure("server memory with ready-made spans, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB")
+    yield Figure("prebuilt spans to visible", spans / (seen - begun), "/s")
+    yield Figure("prebuilt spans per second of server CPU time", spans / used, "/s")
+    yield Figure("server memory with prebuilt spans, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB")
 
 
 def _large_requests(rank: int, count: int) -> list[bytes]:
@@ -265,7 +265,7 @@ def _large_requests(rank: int, count: int) -> list[bytes]:
 
     who = _process(rank)
     batches = (
-        span_batch(who, number, start_ns=BEGIN_NS + number * SECOND, length_ns=SECOND, spans=_READY_MADE_SPANS)
+        span_batch(who, number, start_ns=BEGIN_NS + number * SECOND, length_ns=SECOND, spans=_PREBUILT_SPANS)
         for number in range(1, 3 * count + 1)
     )
     frames = list(map(_frame, batches))
@@ -275,17 +275,17 @@ def _large_requests(rank: int, count: int) -> list[bytes]:
 def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Iterator[Figure]:
     """Send the batches of processes that record little, first each by itself, then together as hubs send them."""
     memory, spans = server.memory_bytes(), 0
-    for batches, name, budget in ((1, "one a request", 3_000), (_HUB_BATCHES, f"{_HUB_BATCHES} a request", 8_000)):
+    for batches, name, budget in ((1, "one per request", 3_000), (_HUB_BATCHES, f"{_HUB_BATCHES} per request", 8_000)):
         first = 1 if batches == 1 else rounds + 1
         requests = _small_requests(processes, range(first, first + rounds), batches)
         processor_s, begun = server.processor_s(), time.perf_counter()
         _send_all(server.url, requests)
         spans += processes * rounds * _SMALL_SPANS
-        seen = server.wait_for_spans(_READY_MADE_RUN, spans)
+        seen = server.wait_for_spans(_PREBUILT_RUN, spans)
         used = server.processor_s() - processor_s
         sent = processes * rounds
         yield Figure(f"small batches of {processes:,} processes, {name}", sent / (seen - begun), "/s")
-        of_server = f"small batches, {name}, for each second of server processor time"
+        of_server = f"small batches, {name}, per second of server CPU time"
         yield Figure(of_server, sent / used, "/s", budget=budget, at_least=True)
     yield Figure(f"server memory for {processes:,} processes", (server.memory_bytes() - memory) / _MEBIBYTE, "MiB")
 
@@ -324,7 +324,7 @@ def _many_series(server: ServerProcess, series: int) -> Iterator[Figure]:
     size = len(server.get("/metrics"))
     page_s = time.perf_counter() - begun
     begun = time.perf_counter()
-    server.get("/api/v1/metrics", run=_READY_MADE_RUN)
+    server.get("/api/v1/metrics", run=_PREBUILT_RUN)
     list_s = time.perf_counter() - begun
     yield Figure(f"server memory for {series:,} series", (server.memory_bytes() - memory) / _MEBIBYTE, "MiB")
     yield Figure(f"/metrics with {series:,} series", page_s, "s")
@@ -348,7 +348,7 @@ def _series_requests(series: int) -> list[bytes]:
 
 
 def _process(rank: int) -> Process:
-    return Process(process_id=f"sender-{rank}", run_id=_READY_MADE_RUN, host="node", pid=1000 + rank, rank=rank)
+    return Process(process_id=f"sender-{rank}", run_id=_PREBUILT_RUN, host="node", pid=1000 + rank, rank=rank)
 
 
 def _frame(batch: Batch) -> bytes:

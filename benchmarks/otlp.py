@@ -29,7 +29,7 @@ _TRACE_ID, _SPAN_ID = struct.Struct(">QQ").pack, struct.Struct(">Q").pack
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure encoding and decoding, in processor time."""
+    """Measure encoding and decoding, in CPU time."""
     rounds = 3 if options.quick else 15
     batch = _batch()
     ours = _us_per_span(lambda: [encode_span(span) for span in span_items(batch)], rounds)

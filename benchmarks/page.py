@@ -1,4 +1,4 @@
-"""What the page costs in a real browser: pictures a second, memory, traffic, size, first paint.
+"""What the page costs in a real browser: frames per second, memory, traffic, size, first paint.
 
 Needs Chromium and Playwright, and the page built into the package (`make web`).
 """
@@ -132,7 +132,7 @@ def _page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
 
 
 def _large_store(browser: Browser, words: list[str], size: Size, options: Options) -> Iterator[Figure]:
-    """Measure first paint, and pictures a second while the timeline moves, over a large run."""
+    """Measure first paint, and frames per second while the timeline moves, over a large run."""
     spans = _QUICK_SPANS if options.quick else _SPANS
     say(f"page: a store of {spans:,} spans of {size.processes:,} processes (made once and kept)")
     end = size.suffix
@@ -147,9 +147,9 @@ def _large_store(browser: Browser, words: list[str], size: Size, options: Option
             for kind in ("pan", "zoom", "scroll") if size.lanes > 1 else ("pan", "zoom"):
                 rates = [page.evaluate(_MOVE, {"seconds": 2, "kind": kind}) for _ in range(2 if options.quick else 5)]
                 rate = statistics.median(rates)
-                yield Figure(f"pictures a second, {kind}{end}", rate, "/s", budget=30, at_least=True)
+                yield Figure(f"frames per second, {kind}{end}", rate, "/s", budget=30, at_least=True)
             took = sorted(page.evaluate("[...window.rlInsightTimeline.frames]"))
-            yield Figure(f"drawing one picture{end}, p95", took[int(len(took) * 0.95)], "ms")
+            yield Figure(f"drawing one frame{end}, p95", took[int(len(took) * 0.95)], "ms")
 
 
 def _first_paint(browser: Browser, server: ServerProcess) -> float:
@@ -281,8 +281,8 @@ def _memory(browser: Browser, server: ServerProcess, options: Options) -> Iterat
                 used.append(_page_process_bytes(plain) / _MEGABYTE)
                 page.wait_for_timeout(max(1000, min(10_000, seconds * 1000 / 30)))
     slope, _ = statistics.linear_regression(moments, kept)
-    yield Figure("what the page's scripts keep, at first", kept[0], "MB")
-    yield Figure("what the page's scripts keep, growth", slope * 60, "MB/min")
+    yield Figure("JavaScript heap of the page, at first", kept[0], "MB")
+    yield Figure("JavaScript heap of the page, growth", slope * 60, "MB/min")
     yield Figure("memory of the page's process, at first", used[0], "MB")
     # For the time that is missing, what survives garbage collections counts: the rest comes and goes.
     to_come = max(0.0, _LIVE_MINUTES * 60 - moments[-1])
@@ -316,7 +316,7 @@ def _page_process_bytes(browser: psutil.Process) -> int:
 
 
 def _heap_bytes(session: CDPSession) -> float:
-    """Return what the page's scripts keep, typed arrays and documents included, without garbage."""
+    """Return JavaScript heap of the page, typed arrays and documents included, without garbage."""
     session.send("HeapProfiler.enable")
     session.send("HeapProfiler.collectGarbage")
     usage = session.send("Runtime.getHeapUsage")

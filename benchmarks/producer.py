@@ -35,7 +35,7 @@ def run(options: Options) -> Iterator[Figure]:
     say("producer: disabled calls")
     yield from _disabled_calls(rounds)
     with running_sink() as sink:
-        say("producer: processor time to the socket")
+        say("producer: CPU time to the socket")
         yield from _total_processor_time(sink, seconds=0.3 if options.quick else 2.0, rounds=2 if options.quick else 5)
         say("producer: pauses of a busy thread")
         yield from _pauses(sink, seconds=0.5 if options.quick else 2.0, rounds=2 if options.quick else 9)
@@ -251,7 +251,7 @@ def _nothing() -> None:
 def _total_processor_time(sink: Sink, *, seconds: float, rounds: int) -> Iterator[Figure]:
     for what, budget_us in (("metric event", 1.8), ("span", 5.0)):
         costs = [_processor_time_per_event(sink, what, seconds) for _ in range(rounds)]
-        yield Figure(f"processor time a {what}, all threads, to the socket", statistics.median(costs), "us", budget_us)
+        yield Figure(f"CPU time per {what}, all threads, to the socket", statistics.median(costs), "us", budget_us)
 
 
 def _processor_time_per_event(sink: Sink, what: str, seconds: float) -> float:

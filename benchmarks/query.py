@@ -38,8 +38,8 @@ def run(options: Options) -> Iterator[Figure]:
     say(f"query: hotspots over {spans:,} spans")
     with running_server(_WORDS, cached_data_dir(spans)) as server:
         took = _ask(server, lambda: ("/api/v1/hotspots", {}), rounds=3 if options.quick else 15)
-        yield Figure(f"hotspots over {spans // 1000:,} thousand spans, median", statistics.median(took), "ms", 600)
-        yield Figure(f"hotspots over {spans // 1000:,} thousand spans, slowest", max(took), "ms")
+        yield Figure(f"hotspots over {spans:,} spans, median", statistics.median(took), "ms", 600)
+        yield Figure(f"hotspots over {spans:,} spans, slowest", max(took), "ms")
 
 
 def _all_views(size: Size, options: Options) -> Iterator[Figure]:

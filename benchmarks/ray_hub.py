@@ -1,4 +1,4 @@
-"""How many events a second one Ray hub takes in batches, against an actor that takes one event a call."""
+"""How many events per second one Ray hub takes in batches, against an actor that takes one event per call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEADLINE_S = 120.0
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure a hub with batches from 8 workers, and the same workers with one call an event."""
+    """Measure a hub with batches from 8 workers, and the same workers with one call per event."""
     try:
         import ray
     except ImportError:
@@ -57,10 +57,10 @@ def _measure(options: Options) -> Iterator[Figure]:
     rate, sender_us = (statistics.median(values) for values in zip(*batched, strict=True))
     single_rate, single_sender_us = (statistics.median(values) for values in zip(*single, strict=True))
     yield Figure("spans through one hub, 8 workers, in batches", rate, "/s")
-    yield Figure("events through one actor, 8 workers, one a call", single_rate, "/s")
-    yield Figure("hub with batches / one event a call", rate / single_rate, "x", budget=50, at_least=True)
-    yield Figure("processor time of the caller for a recorded span", sender_us, "us")
-    yield Figure("processor time of the caller for one call an event", single_sender_us, "us")
+    yield Figure("events through one actor, 8 workers, one per call", single_rate, "/s")
+    yield Figure("hub with batches / one event per call", rate / single_rate, "x", budget=50, at_least=True)
+    yield Figure("CPU time of the caller for a recorded span", sender_us, "us")
+    yield Figure("CPU time of the caller for one call per event", single_sender_us, "us")
 
 
 class Worker:
@@ -78,7 +78,7 @@ class Worker:
             time.sleep(0.05)
 
     def record(self, spans: int) -> float:
-        """Record spans as fast as the buffer allows, deliver them; returns the calls' processor seconds."""
+        """Record spans as fast as the buffer allows, deliver them; returns the calls' CPU seconds."""
         import rl_insight
         from rl_insight.monitor import default_monitor
 
@@ -100,7 +100,7 @@ class Worker:
         return spent
 
     def call(self, hub: Any, calls: int) -> float:
-        """Send events one a call, as fast as the hub answers; returns the calls' processor seconds."""
+        """Send events one per call, as fast as the hub answers; returns the calls' CPU seconds."""
         import ray
 
         begun = time.thread_time()
@@ -137,7 +137,7 @@ def _start_workers() -> list[Any]:
 
 
 def _in_batches(hub: Any, workers: list[Any], spans: int) -> tuple[float, float]:
-    """Return spans a second from the first call until the hub has them all, and a call's processor microseconds."""
+    """Return spans per second from the first call until the hub has them all, and a call's processor microseconds."""
     import ray
 
     before = _spans_seen(hub)

@@ -115,8 +115,8 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     elapsed = time.perf_counter() - begun
     batches = sum(one.batches for one in sent)
     yield Figure(f"{name}: batches", batches / elapsed, "/s")
-    yield Figure(f"{name}: batches for each second of server processor time", batches / used, "/s")
-    yield Figure(f"{name}: server processor time", used / elapsed * 100, "% of a core")
+    yield Figure(f"{name}: batches per second of server CPU time", batches / used, "/s")
+    yield Figure(f"{name}: server CPU time", used / elapsed * 100, "% of a core")
     yield Figure(f"{name}: spans lost", spans - server.visible_spans(load.run_id), "spans", budget=0)
     yield Figure(f"{name}: requests that had to be sent again", sum(one.refused for one in sent), "requests")
     yield Figure(f"{name}: flush interval that the server asked for", max(one.interval_s for one in sent), "s")

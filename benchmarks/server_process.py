@@ -76,7 +76,7 @@ class ServerProcess:
         return time.perf_counter()
 
     def processor_s(self) -> float:
-        """Return the processor time that the server has used so far."""
+        """Return the CPU time that the server has used so far."""
         times = self._process.cpu_times()
         return float(times.user + times.system)
 

@@ -31,5 +31,5 @@ def run(options: Options) -> Iterator[Figure]:
             memory.append(server.peak_memory_bytes() / _MEBIBYTE)
     yield Figure("server start to ready, median", statistics.median(ready), "s", budget=2.0)
     yield Figure("server start to ready, slowest", max(ready), "s")
-    yield Figure("processor time of a start, median", statistics.median(processor), "s")
+    yield Figure("CPU time of a start, median", statistics.median(processor), "s")
     yield Figure("memory of an empty server, peak", max(memory), "MiB", budget=200)
