@@ -61,7 +61,7 @@ def _make_store(path: Path, hours: int) -> int:
         for hour in range(hours):
             batches = [_hour(worker, hour) for worker in workers]
             samples += sum(len(batch.samples) for batch in batches)
-            store.commit(batches, live=False)
+            store.commit(batches)
     return samples
 
 
@@ -86,7 +86,7 @@ def _hour(worker: Process, hour: int) -> Batch:
                 segment="state_interval",
                 step=step,
             )
-    batch = builder.build(worker, sequence=hour + 1, sent_ns=start_ns + _HOUR_NS)
+    batch = builder.build(worker, sequence=hour + 1, sent_ns=0)
     times = np.repeat(np.arange(start_ns, start_ns + _HOUR_NS, _EVERY_NS), series)
     columns = {
         "series": np.tile(np.arange(series, dtype="<u4"), len(times) // series),

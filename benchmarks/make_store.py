@@ -121,7 +121,7 @@ def span_batch(
         version=VERSION,
         process=process,
         sequence=sequence,
-        sent_ns=int(starts[-1]),
+        sent_ns=0,
         strings=strings,
         spans=Spans(**{name: column.tobytes() for name, column in columns.items()}),
     )
@@ -147,7 +147,7 @@ def open_batch(process: Process, sequence: int, start_ns: int, spans: int = 20) 
             status="open",
             step=None if i % 2 else NO_STEP + 1,
         )
-    return builder.build(process, sequence=sequence, sent_ns=start_ns)
+    return builder.build(process, sequence=sequence, sent_ns=0)
 
 
 def session_id(process: Process, sequence: int, number: int) -> str:
@@ -175,7 +175,7 @@ def company_batch(
     for number in range(sessions):
         begins = start_ns + number * length_ns // sessions
         _add_session(builder, rng, session_id(process, sequence - 1, number), begins)
-    return builder.build(process, sequence=sequence, sent_ns=start_ns + length_ns)
+    return builder.build(process, sequence=sequence, sent_ns=0)
 
 
 def _add_metrics(builder: BatchBuilder, rng: np.random.Generator, moments: list[int], sequence: int) -> None:
@@ -270,7 +270,7 @@ def make_store(path: Path, spans: int, size: Size = FEW, *, spans_only: bool = F
     with RunStore(path, create=True) as store:
         while group := list(itertools.islice(made, together)):
             began = time.perf_counter()
-            store.commit(group, live=False)
+            store.commit(group)
             took = time.perf_counter() - began
             longest = max(longest, took)
             if any(len(batch.spans) for batch in group):

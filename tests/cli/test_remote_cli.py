@@ -151,7 +151,7 @@ def test_the_same_file_is_imported_under_several_names(tmp_path, said, monkeypat
             assert said("import", str(file), "--run", name)[0] == 0
         assert {row["run_id"] for row in json.loads(said("runs", "list", "--json")[1])} == {"first", "second"}
         assert json.loads(said("sessions", "--run", "second", "--scope", "all", "--json")[1])["total"] == 1
-        assert "1 of 1 batches had already been imported" in said("import", str(file), "--run", "second")[1]
+        assert "1 of 1 batches were already in the run" in said("import", str(file), "--run", "second")[1]
         # What was deleted can be brought in again.
         assert said("runs", "delete", "first", "--yes")[0] == 0
         assert said("import", str(file), "--run", "first")[0] == 0

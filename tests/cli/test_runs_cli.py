@@ -19,7 +19,7 @@ def make_run(data_dir, run_id):
     builder.add_span(span_id=1, trace=(1, 1), name="work", start_ns=10**18, duration_ns=10**9, step=4)
     process = Process(process_id="p", run_id=run_id, host="h", pid=1, project="math", experiment_name="grpo")
     with runs.open(run_id, create=True) as store:
-        store.commit([builder.build(process, sequence=1, sent_ns=1)], live=False)
+        store.commit([builder.build(process, sequence=1, sent_ns=0)])
     runs.close()
 
 

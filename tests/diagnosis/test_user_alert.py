@@ -19,7 +19,7 @@ def test_an_alert_of_training_code_is_a_finding(tmp_path):
     builder.add_span(span_id=1, trace=(1, 1), name="work", start_ns=event.time_ns - 10**9, duration_ns=10**9)
     builder.add_event(time_ns=event.time_ns, name=event.name, attributes=json.dumps(event.attributes))
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
-        store.commit([builder.build(process, sequence=1, sent_ns=event.time_ns, final=True)], live=False)
+        store.commit([builder.build(process, sequence=1, sent_ns=0, final=True)])
         with store.reader() as cursor:
             (finding,) = replay(cursor).findings
     assert (finding.rule, finding.severity) == ("alert", "critical")

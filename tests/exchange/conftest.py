@@ -151,7 +151,5 @@ def recorded(runs):
         buckets={32767: 1, 0: 1, -32783: 1}, step=1,
     )  # fmt: skip
     with runs.open("recorded", create=True) as store:
-        store.commit(
-            [first.build(trainer, sequence=1, sent_ns=1), second.build(worker, sequence=1, sent_ns=1)], live=False
-        )
+        store.commit([first.build(trainer, sequence=1, sent_ns=0), second.build(worker, sequence=1, sent_ns=0)])
         yield store

@@ -218,7 +218,7 @@ def hostile(runs):
     builder.add_sample(series, time_ns=10**18, value=1.0)
     process = Process(process_id="p", run_id=HOSTILE, host=HOSTILE, pid=1, role=HOSTILE)
     with runs.open("hostile", create=True) as store:
-        store.commit([builder.build(process, sequence=1, sent_ns=1)], live=False)
+        store.commit([builder.build(process, sequence=1, sent_ns=0)])
         yield store
 
 

@@ -77,8 +77,8 @@ def test_a_whole_session_has_the_row_that_its_parts_would_give(tmp_path_factory,
         RunStore(directory / "whole.duckdb", create=True) as whole,
         RunStore(directory / "parts.duckdb", create=True) as parts,
     ):
-        whole.commit(batches, live=False)
-        parts.commit([plain(batch) for batch in batches], live=False)
+        whole.commit(batches)
+        parts.commit([plain(batch) for batch in batches])
         assert sessions_in(whole) == sessions_in(parts)
 
 
@@ -91,7 +91,7 @@ def test_what_was_given_is_kept_as_the_table_can_hold_it(tmp_path):
         {"session_id": "", "task_id": 7, "reason": 5, "reward": "no number", "tokens": 7.9, "step": -3},
     ]
     with RunStore(tmp_path / "run.duckdb", create=True) as store:
-        store.commit(batches_of(records), live=False)
+        store.commit(batches_of(records))
         with store.reader() as cursor:
             found, _ = queries.sessions(cursor, order="task_id", descending=True)
     fields = ("session_id", "task_id", "reason", "tokens", "step", "model_version", "rollout_stats", "counters")
@@ -117,7 +117,7 @@ def test_values_that_cannot_be_read_cost_their_line_or_themselves(tmp_path):
     assert (context.counts.records, context.counts.bad) == (2, 2)
     assert "can't decode byte 0xff" in context.counts.problems[0]
     with RunStore(tmp_path / "run.duckdb", create=True) as store:
-        store.commit(batches, live=False)
+        store.commit(batches)
         with store.reader() as cursor:
             found, _ = queries.sessions(cursor, order="session_id", descending=False)
     assert [session.rollout_stats for session in found] == [{"unreadable": '{"a":1e999}'}, {"a": "é"}]
@@ -125,7 +125,7 @@ def test_values_that_cannot_be_read_cost_their_line_or_themselves(tmp_path):
 
 
 def test_times_are_aligned_like_those_of_parts(tmp_path, samples):
-    batches = batches_of([samples.session(0), samples.session(1)])
+    batches = batches_of([samples.session(0), samples.session(1)], is_followed=True)
     received = [batches[0].sent_ns - 3_600_000_000_123]  # a clock that is an hour ahead
     with (
         RunStore(tmp_path / "whole.duckdb", create=True) as whole,
@@ -178,7 +178,7 @@ def test_both_parts_and_whole_sessions_fit_in_one_commit(tmp_path, samples):
     )  # fmt: skip
     other = late.build(Process(process_id="p", run_id="r", host="h", pid=1), sequence=1, sent_ns=1)
     with RunStore(tmp_path / "run.duckdb", create=True) as store:
-        store.commit([*batches, other], live=False)
+        store.commit([*batches, other])
         with store.reader() as cursor:
             assert queries.sessions(cursor)[1] == 2
             assert queries.session_record(cursor, "s")["judge_s"] == 2.0
@@ -199,6 +199,6 @@ def test_a_server_is_sent_snapshots_that_give_the_same_rows(tmp_path, samples, i
     sent = [decode(payload) for body in bodies for payload in read_frames(io.BytesIO(body))]
     import_path(file, run_id="r")
     with RunStore(tmp_path / "server.duckdb", create=True) as server, runs.open("r") as local:
-        server.commit(sent, live=False)
+        server.commit(sent)
         assert sessions_in(server) == sessions_in(local)
         assert not any(isinstance(batch, SessionBatch) for batch in sent)

@@ -23,7 +23,7 @@ def commit_snapshots(store, **records):
     for session_id, record in records.items():
         builder.add_session(session_id=session_id, task_id="t", status="pending", time_ns=1, record=json.dumps(record))
     process = Process(process_id="p", run_id="r", host="h", pid=1)
-    store.commit([builder.build(process, sequence=1, sent_ns=1)], live=False)
+    store.commit([builder.build(process, sequence=1, sent_ns=0)])
 
 
 def test_the_record_names_the_group_that_was_given(insight_capture):
@@ -51,7 +51,7 @@ def test_an_export_is_imported_with_its_groups(tmp_path):
         with store.reader() as cursor:
             batches = list(read_back(cursor))
     with RunStore(tmp_path / "copy.duckdb", min_free_bytes=0, create=True) as copy:
-        copy.commit(batches, live=False)
+        copy.commit(batches)
         assert groups(copy) == {"a": "g", "b": "t"}
 
 
@@ -60,5 +60,5 @@ def test_imported_session_records_keep_their_groups(tmp_path):
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     reader = ArealSessionReader(FileContext(stem="s", identity="i", run_id="r"))
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
-        store.commit(list(reader.convert(data)), live=False)
+        store.commit(list(reader.convert(data)))
         assert groups(store) == {"a": "5", "b": "4"}

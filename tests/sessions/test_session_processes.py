@@ -98,8 +98,8 @@ def test_phases_of_other_processes_reach_the_records(tmp_path):
     check({record["session_id"]: record for record in book.records()})
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         for batch in batches:
-            assert store.commit([batch], live=False) == [True]
-            assert store.commit([batch], live=False) == [False]
+            assert store.commit([batch]) == [True]
+            assert store.commit([batch]) == [False]
         with store.reader() as cursor:
             check({number: queries.session_record(cursor, number) for number in book})
             assert queries.sessions_in_flight(cursor, 2**62) == []

@@ -32,6 +32,8 @@ def test_losses_are_kept_as_they_grow(tmp_path, make, fetch):
 def test_imports_leave_no_history(tmp_path, make, fetch):
     maker = make()
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
-        store.commit([maker.build(losses=[Loss("spans", "buffer_full", 1)])], live=False)
+        batch = maker.build(losses=[Loss("spans", "buffer_full", 1)])
+        batch.sent_ns = 0
+        store.commit([batch])
         assert fetch(store, "SELECT count(*) FROM process_states") == [(0,)]
         assert fetch(store, "SELECT count(*) FROM loss_history") == [(0,)]

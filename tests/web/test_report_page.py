@@ -74,7 +74,7 @@ def run(tmp_path_factory):
     process = Process(process_id="p1", run_id="run", host="node-1", pid=1, role="trainer", rank=0, project=TAGS)
     directory = RunDirectory(tmp_path_factory.mktemp("runs"), min_free_bytes=0)
     with directory.open("run", create=True) as store:
-        store.commit([builder.build(process, sequence=1, sent_ns=1)], live=False)
+        store.commit([builder.build(process, sequence=1, sent_ns=0)])
         yield store
     directory.close()
 

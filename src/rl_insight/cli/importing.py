@@ -111,7 +111,7 @@ def _describe(summary: ImportSummary) -> None:
         say(f"Run: {', '.join(summary.runs[:_NAMED])}{' ...' if len(summary.runs) > _NAMED else ''}")
     if summary.duplicate_batches:
         total = summary.duplicate_batches + summary.new_batches
-        say(f"{summary.duplicate_batches} of {total} batches had already been imported.")
+        say(f"{summary.duplicate_batches} of {total} batches were already in the run.")
     if summary.bad:
         warn(f"{counted(summary.bad, 'record')} could not be read. The first: {'; '.join(summary.problems)}")
     if summary.partial:

@@ -66,24 +66,21 @@ class Intake(msgspec.Struct, eq=False):
     last_sent_ns: int = 0
     final: bool = False
 
-    def take(self, batch: Batch, now_ns: int, *, live: bool = True) -> bool:
-        """Accept a batch that arrived at `now_ns`; False for a duplicate.
-
-        With `live` false, as for imports, the arrival time is not used to estimate the clock offset.
-        """
-        if not self.take_again(batch.sequence, received_ns=now_ns, sent_ns=batch.sent_ns, live=live):
+    def take(self, batch: Batch, now_ns: int) -> bool:
+        """Accept a batch that arrived at `now_ns`; False for a duplicate."""
+        if not self.take_again(batch.sequence, received_ns=now_ns, sent_ns=batch.sent_ns):
             return False
         self.process = batch.process
         self.final = self.final or batch.final
         return True
 
-    def take_again(self, sequence: int, *, received_ns: int, sent_ns: int, live: bool = True) -> bool:
+    def take_again(self, sequence: int, *, received_ns: int, sent_ns: int) -> bool:
         """Restore a batch that a store had accepted; False if it is known."""
         if not self.ledger.add(sequence):
             return False
         self.last_seen_ns = max(self.last_seen_ns, received_ns)
         self.last_sent_ns = max(self.last_sent_ns, sent_ns)
-        if live:
+        if sent_ns:  # when a batch from a file arrived says nothing about the clock of its process
             self.clock.observe(sent_ns=sent_ns, received_ns=received_ns)
         return True
 

@@ -91,7 +91,8 @@ class Batch(_TablesAndLosses, omit_defaults=True):
     sequence: int
     """Counts a process's batches from 1; receivers accept each (process, sequence) once."""
     sent_ns: int
-    """When the batch was made, by the process's own clock; receivers estimate the clock offset from it."""
+    """When the batch was made, by the process's own clock; receivers estimate the clock offset from it. 0 in a batch
+    read from a file: its arrival says nothing about the process."""
     final: bool = False
     """True in the last batch of a process that shut down cleanly."""
 

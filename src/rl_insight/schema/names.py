@@ -55,3 +55,22 @@ def process_name(role: str | None, rank: int | None, otherwise: str = "process")
     """
     name = role or otherwise
     return name if rank is None else f"{name} {rank}"
+
+
+def copy_of(process_id: str, source: str) -> str:
+    """Return the id under which records of a process are imported: their batches have other sequence numbers.
+
+    >>> copy_of("trainer-0", "imported"), copy_of("trainer-0@imported", "export")
+    ('trainer-0@imported', 'trainer-0@export')
+    """
+    return f"{process_id.partition('@')[0]}@{source}"
+
+
+def original_of(process_id: str) -> str | None:
+    """Return the id of the process that recorded what a copy holds; None if `process_id` is not a copy's.
+
+    >>> original_of("trainer-0@imported"), original_of("trainer-0")
+    ('trainer-0', None)
+    """
+    original, mark, _ = process_id.partition("@")
+    return original if mark else None

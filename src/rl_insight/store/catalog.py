@@ -16,6 +16,7 @@ import msgspec
 
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
+from rl_insight.schema.names import original_of
 from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows
 from rl_insight.store.tables import TABLES
 
@@ -98,13 +99,18 @@ class Catalog:
             self._new_processes.append(state)
         return state
 
-    def take(self, batch: Batch, state: ProcessState, now_ns: int, *, live: bool) -> bool:
+    def has_original(self, process_id: str) -> bool:
+        """Return whether a process is a copy, from an export, of one whose own batches are in this run."""
+        return original_of(process_id) in self.processes
+
+    def take(self, batch: Batch, state: ProcessState, now_ns: int) -> bool:
         """Take a batch; False if it had been taken before."""
         intake = state.intake
         was_seen_ns, before = intake.last_seen_ns, intake.liveness(now_ns)
         told = intake.process.heartbeat_s, intake.clock.offset_ns
-        if not intake.take(batch, now_ns, live=live):
+        if not intake.take(batch, now_ns):
             return False
+        live = batch.sent_ns > 0
         self._changed_processes[state.number] = state
         self._taken.append((state.number, batch.sequence, now_ns, batch.sent_ns))
         if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != told:

@@ -107,7 +107,6 @@ class RunStore(RunFile):
         batches: Sequence[Batch],
         *,
         received_ns: Sequence[int] | None = None,
-        live: bool = True,
         settle: bool = True,
     ) -> list[bool]:
         """Write batches in one transaction; once it returns, they survive a crash of this process.
@@ -115,7 +114,6 @@ class RunStore(RunFile):
         Args:
             batches: in any order, from any processes, already checked by `intake.Admission`.
             received_ns: when each arrived; default now.
-            live: False for imports, whose time of arrival says nothing about the clocks of their processes.
             settle: False defers updating the ledger and the last-seen times that readers see to a later commit. The
                 batches are durable either way.
 
@@ -131,7 +129,7 @@ class RunStore(RunFile):
             if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
                 # Before this commit's rows, which get their row ids only when it completes.
                 self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
-            new = self._write(connection, batches, arrivals, live=live)
+            new = self._write(connection, batches, arrivals)
             self._catalog.save(connection, settle=settle)
         return new
 
@@ -190,15 +188,18 @@ class RunStore(RunFile):
             logger.warning("the run file %s has to be reopened: %s", self.path, error)
 
     def _write(
-        self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], arrivals: Sequence[int], *, live: bool
+        self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], arrivals: Sequence[int]
     ) -> list[bool]:
         fresh: list[Part] = []
         sessions = SessionWriter()
         new = []
         for batch, arrived in zip(batches, arrivals, strict=True):
+            if not batch.sent_ns and self._catalog.has_original(batch.process.process_id):
+                new.append(False)
+                continue
             state = self._catalog.process_of(batch, arrived)
-            had_fallen_silent = live and state.intake.last_seen_ns > 0 and state.intake.liveness(arrived) == "silent"
-            is_new = self._catalog.take(batch, state, arrived, live=live)
+            had_fallen_silent = state.intake.last_seen_ns > 0 and state.intake.liveness(arrived) == "silent"
+            is_new = self._catalog.take(batch, state, arrived)
             new.append(is_new)
             if not is_new:
                 continue

@@ -12,7 +12,7 @@ from rl_insight.schema import Batch, BatchBuilder, Loss
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store.gathered import LAST_TIME_NS
-from rl_insight.store.queries import Cursor, SessionConditions
+from rl_insight.store.queries import Cursor
 
 _BATCH_ROWS = 5_000
 

@@ -63,7 +63,7 @@ class StoreDestination(Destination):
         new = 0
         for run_id, some in by_run.items():
             with self._runs.open(run_id, create=True) as store:
-                new += sum(store.commit(some, live=False))
+                new += sum(store.commit(some))
         return ImportReceipt(new, len(batches) - new)
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:

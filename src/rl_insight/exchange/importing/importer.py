@@ -153,6 +153,7 @@ class Importer:
             run_id=run_id,
             force_run=self._run_id is not None,
             origin_ns=self._origin_ns,
+            is_followed=is_growing,
         )
         book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
         is_whole = _is_whole(file, kind)

@@ -27,7 +27,7 @@ from rl_insight.otlp.mapping import (
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.schema.json_values import whole_number
-from rl_insight.schema.names import PHASE_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT, original_of
 
 _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
@@ -50,8 +50,8 @@ class SpanRows(DecodedRows):
         super().__init__(process, totals)
         text = self.builder.text
         self._plain_columns = (text("duration"), 0, text("ok"), 0, NO_STEP, 0)
-        # An import appends the file's identity to the original process id.
-        self._own_lanes = (process.process_id, process.process_id.partition("@")[0], own_lane(process))
+        # Imported spans carry the id of the process that recorded them.
+        self._own_lanes = (process.process_id, original_of(process.process_id), own_lane(process))
 
     def add_scope(self, scope: Any) -> None:
         """Add all spans of one instrumentation scope."""

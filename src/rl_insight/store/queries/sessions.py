@@ -86,7 +86,7 @@ _IN_FLIGHT = """
 """
 _OWNERS = """
     SELECT process_id, final, last_seen_ns, heartbeat_s FROM processes
-    WHERE process_id IN (SELECT process_id FROM sessions WHERE status = 'pending')
+    WHERE delay_ns IS NOT NULL AND process_id IN (SELECT process_id FROM sessions WHERE status = 'pending')
 """
 _PENDING_OF = """
     SELECT session_id, process_id FROM sessions WHERE status = 'pending' AND process_id IN (SELECT unnest($owners))

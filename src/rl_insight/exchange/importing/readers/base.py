@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from rl_insight.intake.process import FIRST_HEARTBEAT_S
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.schema.names import metric_name
 from rl_insight.store.gathered import LAST_TIME_NS
 
-HEARTBEAT_S = 86_400.0
-"""Longer than any file takes: a file says nothing about the health of the process that wrote it."""
 _WALL_CLOCK_S = 1e9
 """Times before September 2001 count from some other origin."""
 _MAX_PROBLEMS = 5
@@ -92,14 +91,25 @@ class FileContext:
         run_id: the run of records that do not name one.
         force_run: all records go to `run_id`, even if they name another run.
         origin_ns: added to times that do not count from 1970.
+        is_followed: the file is still being written, so its processes are alive.
     """
 
-    def __init__(self, *, stem: str, identity: str, run_id: str, force_run: bool = True, origin_ns: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        stem: str,
+        identity: str,
+        run_id: str,
+        force_run: bool = True,
+        origin_ns: int = 0,
+        is_followed: bool = False,
+    ) -> None:
         self.stem = stem
         self.identity = identity
         self.run_id = run_id
         self.force_run = force_run
         self.origin_ns = origin_ns
+        self.is_followed = is_followed
         self.counts = Counts()
         self.first_sequence = 0
         """Added to sequence numbers, for a file that contains only a part of what its processes recorded."""
@@ -112,7 +122,7 @@ class FileContext:
         fields.setdefault("host", "imported")
         fields.setdefault("pid", 0)
         fields.setdefault("run_id", self.run_id)
-        return Process(process_id=name, heartbeat_s=HEARTBEAT_S, **fields)
+        return Process(process_id=name, heartbeat_s=FIRST_HEARTBEAT_S, **fields)
 
     def next_sequence(self, process_id: str) -> int:
         """Return the next sequence number of a process, which depends only on the file."""
@@ -124,11 +134,12 @@ class FileContext:
         return self.seal(builder.build(process, sequence=self.next_sequence(process.process_id), sent_ns=0))
 
     def seal(self, batch: Batch) -> Batch:
-        """Add the number of bad records so far to a batch as a loss, so that the run shows it."""
-        batch.sent_ns = time.time_ns()
+        """Mark a batch as final unless its file is still growing, and add the bad records so far as a loss."""
+        batch.sent_ns = time.time_ns() if self.is_followed else 0
+        batch.final = batch.final or not self.is_followed
         if self.counts.bad and self._reported.get(batch.process.process_id) != self.counts.bad:
             self._reported[batch.process.process_id] = self.counts.bad
-            batch.losses = [Loss(kind="records", reason="unreadable", count=self.counts.bad)]
+            batch.losses = [*batch.losses, Loss(kind="records", reason="unreadable", count=self.counts.bad)]
         return batch
 
     def wall_ns(self, seconds: float) -> int:

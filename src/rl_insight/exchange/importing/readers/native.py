@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
@@ -11,8 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.importing.readers.base import HEARTBEAT_S, FileContext, FileRows, Reader, json_text, number_of
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, number_of
+from rl_insight.intake.process import FIRST_HEARTBEAT_S
 from rl_insight.schema import OPEN, Batch, Loss, Process, decode
+from rl_insight.schema.names import copy_of
 from rl_insight.schema.records import (
     RECORD_TYPES,
     EventRecord,
@@ -57,9 +58,7 @@ class FrameReader(Reader):
             context.counts.records += sum(len(getattr(batch, name)) for name in RECORDED)
             if context.force_run:
                 batch.process = msgspec.structs.replace(batch.process, run_id=context.run_id)
-            # The delay of a batch that was kept in a file says nothing about its process's clock.
-            batch.sent_ns = time.time_ns()
-            yield batch
+            yield context.seal(batch)
 
 
 class RecordReader(Reader):
@@ -132,9 +131,8 @@ class RecordReader(Reader):
 
     def _introduced(self, record: ProcessRecord) -> Process:
         fields = msgspec.structs.asdict(record)
-        # Not the id of the process itself, whose batches have other sequence numbers.
-        fields["process_id"] = f"{record.process_id.partition('@')[0]}@imported"
-        fields["heartbeat_s"] = HEARTBEAT_S
+        fields["process_id"] = copy_of(record.process_id, "imported")
+        fields["heartbeat_s"] = FIRST_HEARTBEAT_S
         if self.context.force_run or not record.run_id:
             fields["run_id"] = self.context.run_id
         return Process(**fields)

@@ -15,6 +15,7 @@ from rl_insight.otlp.decode.processes import ProcessBook, run_of
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.values import plain
 from rl_insight.schema import Batch, Process
+from rl_insight.schema.names import copy_of
 
 _KEYS = {
     OtlpSignal.TRACES: b'"resourceSpans"',
@@ -68,6 +69,6 @@ class OtlpReader(Reader):
         keeps_run = not self.context.force_run and run_of(plain(resource.attributes))
         return msgspec.structs.replace(
             found,
-            process_id=f"{found.process_id.partition('@')[0]}@{self.context.identity}",
+            process_id=copy_of(found.process_id, self.context.identity),
             run_id=found.run_id if keeps_run else self.context.run_id,
         )

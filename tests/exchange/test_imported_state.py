@@ -1,0 +1,121 @@
+"""A recording that was imported is over: nothing of it is live, and its original is never stored a second time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rl_insight.exchange.exporting.exporter import export_run
+from rl_insight.exchange.importing.destinations import ServerAnswer, ServerDestination, StoreDestination
+from rl_insight.exchange.importing.importer import Importer
+from rl_insight.schema import BatchBuilder, Process
+from rl_insight.store import queries
+from rl_insight.store.run_store import RunStore
+from rl_insight.store.runs import RunDirectory
+
+FORMATS = ("jsonl", "rli", "otlp", "chrome")
+SUFFIX = {"otlp": "json", "chrome": "json"}
+
+
+def _recorded(steps=5):
+    """Return a batch as a live process sends it."""
+    builder = BatchBuilder()
+    begin = time.time_ns() - 60_000_000_000
+    for step in range(steps):
+        builder.add_span(
+            span_id=step + 1, trace=(1, step + 1), name="update", start_ns=begin + step * 1_000_000_000,
+            duration_ns=900_000_000, segment="state_interval", step=step,
+        )  # fmt: skip
+    builder.add_session(session_id="s1", status="pending", time_ns=begin, record='{"submit_ts": 1767225600.0}')
+    trainer = Process(process_id="trainer-0", run_id="r1", host="node", pid=1, role="trainer", rank=0)
+    return builder.build(trainer, sequence=1, sent_ns=time.time_ns())
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Return a function that writes a run in a format and returns the file."""
+
+    def write(file_format):
+        path = tmp_path / f"run.{SUFFIX.get(file_format, file_format)}"
+        with RunStore(tmp_path / "original.duckdb", min_free_bytes=0, create=True) as store:
+            store.commit([_recorded()])
+            export_run(store, file_format, path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def runs(tmp_path):
+    directory = RunDirectory(tmp_path / "data")
+    yield directory
+    directory.close()
+
+
+def _import(path, runs, tmp_path, **options):
+    importer = Importer(StoreDestination(runs), data_dir=tmp_path / "data", **options)
+    importer.add(path)
+    return importer.summary()
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_imported_run_has_ended(export, runs, tmp_path, file_format):
+    _import(export(file_format), runs, tmp_path, run_id="again")
+    (info,) = runs.list_runs()
+    assert info.state == "ended"
+    with runs.open("again") as store:
+        with store.reader() as cursor:
+            found = queries.processes(cursor, time.time_ns())
+            before = queries.summary(cursor)
+        assert {one.state for one in found} == {"ended"}
+        assert {one.clock_offset_ns for one in found} == {0}
+        # Its sessions are as they were recorded: the import says nothing about processes that are gone.
+        assert queries.close_lost_sessions(store, time.time_ns() + 10**15) == []
+        with store.reader() as cursor:
+            assert queries.summary(cursor) == before
+
+
+def test_batches_sent_to_a_server_say_that_they_come_from_a_file(export, tmp_path):
+    bodies = []
+
+    def post(body):
+        bodies.append(body)
+        return ServerAnswer(200, accepted=1)
+
+    Importer(ServerDestination(post), data_dir=tmp_path / "data", run_id="again").add(export("jsonl"))
+    with RunStore(tmp_path / "server.duckdb", min_free_bytes=0, create=True) as store:
+        from io import BytesIO
+
+        from rl_insight.schema import decode, read_frames
+
+        store.commit([decode(payload) for body in bodies for payload in read_frames(BytesIO(body))])
+        with store.reader() as cursor:
+            assert {one.state for one in queries.processes(cursor, time.time_ns())} == {"ended"}
+            ((heard,),) = cursor.execute("SELECT count(*) FROM processes WHERE delay_ns IS NOT NULL").fetchall()
+    assert heard == 0
+
+
+def test_a_file_that_is_followed_belongs_to_a_live_process(export, runs, tmp_path):
+    from threading import Event
+
+    stop = Event()
+    stop.set()
+    Importer(StoreDestination(runs), data_dir=tmp_path / "data", run_id="again").follow(export("jsonl"), stop)
+    (info,) = runs.list_runs()
+    assert info.state == "running"
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "rli", "otlp"])
+def test_the_export_of_a_run_is_not_stored_again_in_that_run(export, runs, tmp_path, file_format):
+    path = export(file_format)
+    with runs.open("r1", create=True) as store:
+        store.commit([_recorded()])
+        with store.reader() as cursor:
+            before = queries.summary(cursor)
+    summary = _import(path, runs, tmp_path)
+    assert (summary.runs, summary.new_batches) == (["r1"], 0)
+    assert summary.duplicate_batches > 0
+    with runs.open("r1") as store, store.reader() as cursor:
+        assert queries.summary(cursor) == before
+    assert _import(path, runs, tmp_path, run_id="copy").new_batches > 0
