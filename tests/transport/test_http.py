@@ -370,6 +370,17 @@ def test_process_that_dies_later_is_adopted_too(make_transport, receiver, helper
     assert {process_id for process_id, _ in receiver.batches} == {"killed"}
 
 
+def test_a_transport_delivers_what_was_left_for_its_other_urls(make_transport, receiver, helpers):
+    other_url = receiver.url.replace("127.0.0.1", "localhost")
+    receiver.stop()
+    gone = make_transport("gone", url=other_url)
+    send(gone, helpers, [1, 2], process_id="gone")
+    gone.close()
+    receiver.start()
+    make_transport("server", adopts_from=[other_url], adopt_interval_s=0.02)
+    helpers.wait_until(lambda: set(receiver.batches) == {("gone", 1), ("gone", 2)})
+
+
 def test_spools_of_other_urls_and_of_live_processes_are_left_alone(make_transport, receiver, helpers, tmp_path):
     elsewhere = make_transport("elsewhere", url="http://127.0.0.1:9")
     send(elsewhere, helpers, [1], process_id="elsewhere")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import psutil
 import uvicorn
@@ -32,7 +33,7 @@ from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, Serve
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
-from rl_insight.urls import reachable_address
+from rl_insight.urls import host_and_port, reachable_address
 
 if TYPE_CHECKING:
     from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
@@ -104,8 +105,20 @@ def _adopt_spools(record: ServerRecord) -> HttpTransport:
         process_id=f"server-{record.pid}",
         data_dir=Path(record.data_dir),
         ca_file=record.tls_cert,
+        adopts_from=_own_urls(record.url),
         adopt_interval_s=_ADOPT_INTERVAL_S,
     )
+
+
+def _own_urls(url: str) -> list[str]:
+    """Return the URLs by which processes on this machine may have named the server.
+
+    >>> _own_urls("http://127.0.0.1:18080")[:3]
+    ['http://127.0.0.1:18080', 'http://localhost:18080', 'http://[::1]:18080']
+    """
+    parts = urlsplit(url)
+    hosts = ["127.0.0.1", "localhost", "::1", socket.gethostname(), parts.hostname or ""]
+    return list(dict.fromkeys(f"{parts.scheme}://{host_and_port(host, parts.port or 0)}" for host in hosts if host))
 
 
 @contextlib.contextmanager

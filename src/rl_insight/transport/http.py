@@ -64,6 +64,7 @@ class HttpTransport(Transport):
         token: The access token; None means the one that a server on this machine left.
         data_dir: The data directory of the server on this machine; by default the one of the environment.
         ca_file: A certificate to trust instead of the system's, whatever its host name.
+        adopts_from: Other URLs whose undelivered batches this transport sends, too.
         bundles: Whether to merge the batches of a request, as hubs do: costs this process a little and saves the
             server more.
 
@@ -88,6 +89,7 @@ class HttpTransport(Transport):
         retry_max_s: float = 10.0,
         adopt_interval_s: float = 30.0,
         ca_file: str | None = None,
+        adopts_from: Sequence[str] = (),
         bundles: bool = False,
     ) -> None:
         self._bundles = bundles
@@ -106,6 +108,7 @@ class HttpTransport(Transport):
         self._adopt_interval_s = adopt_interval_s
         self._spool_max_bytes = spool_max_bytes
         self._spool_root = _spool_root(local_spool(self._data_dir) if url is None else url, spool_dir)
+        self._adopted_roots = [self._spool_root, *(_spool_root(other, spool_dir) for other in adopts_from)]
         own = None if self._spool_root is None else self._spool_root / file_name(process_id)
         self._spool = Spool(own, spool_max_bytes)
         self._adopted: list[Spool] = []
@@ -372,9 +375,8 @@ class HttpTransport(Transport):
             self._hurry = False
 
     def _adopt(self) -> None:
-        if self._spool_root is None:
-            return
-        for spool in adopt_orphans(self._spool_root, self._spool_max_bytes):
+        roots = [root for root in self._adopted_roots if root is not None]
+        for spool in [one for root in roots for one in adopt_orphans(root, self._spool_max_bytes)]:
             self._adopted_batches += len(spool)
             self._adopted.append(spool)
             logger.info(
