@@ -112,8 +112,7 @@ class Monitor(Producer):
                 return
             self._join = nothing_to_join
             if settings.run_id is None:
-                run_id = startup.run_of_parent(settings, os.environ.get(INHERIT_VARIABLE))
-                settings = replace(settings, run_id=run_id, announce=settings.announce and run_id is None)
+                settings = startup.joined(settings, os.environ.get(INHERIT_VARIABLE))
             if settings.enabled:
                 # Recorded once: children and workers, which inherit the settings, do not repeat it.
                 recorded, settings = settings.run_config, replace(settings, run_config={})

@@ -128,16 +128,27 @@ def load(config: Any, **overrides: Any) -> InsightConfig:
     return settings
 
 
-def run_of_parent(settings: InsightConfig, inherited: str | None) -> str | None:
-    """Return the run of the parent process, if both belong to the same experiment."""
+_SECTIONS = ("server", "prometheus", "recorder", "redaction", "http", "file", "ray", "otlp")
+"""A child inherits those that it does not set itself."""
+
+
+def joined(settings: InsightConfig, inherited: str | None) -> InsightConfig:
+    """Return settings that join the run of the parent process, if they name its experiment or none."""
     if not inherited:
-        return None
+        return settings
     try:
         parent = config_from_dict(msgspec.json.decode(inherited))
     except (msgspec.MsgspecError, ConfigError):  # left by another version: not a reason to stop training
-        return None
-    same = (parent.project, parent.experiment_name) == (settings.project, settings.experiment_name)
-    return parent.run_id if same else None
+        return settings
+    names = (parent.project, parent.experiment_name)
+    if settings.project is not None and (settings.project, settings.experiment_name) != names:
+        return settings
+    default = InsightConfig()
+    unset = [name for name in _SECTIONS if getattr(settings, name) == getattr(default, name)]
+    inherited_too = {name: getattr(parent, name) for name in unset}
+    return replace(
+        settings, project=names[0], experiment_name=names[1], run_id=parent.run_id, announce=False, **inherited_too
+    )
 
 
 def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:

@@ -281,6 +281,27 @@ def test_child_with_an_init_of_its_own_joins_the_run_of_its_parent(program):
     ]
 
 
+def test_child_whose_init_names_nothing_joins_the_run_of_its_parent(program):
+    program.run(
+        """
+        def work(rank):
+            insight.init(role="rollout", rank=rank)
+            insight.trace_event(f"rank {rank}")
+
+        if __name__ == "__main__":
+            import multiprocessing
+            insight.init("p", "e", FILE)
+            context = multiprocessing.get_context("spawn")
+            child = context.Process(target=work, args=(1,))
+            child.start()
+            child.join()
+        """
+    )
+    (process,) = [one for one in program.processes().values() if one.role == "rollout"]
+    assert (process.project, process.experiment_name, process.rank) == ("p", "e", 1)
+    assert len({one.run_id for one in program.processes().values()}) == 1
+
+
 def test_child_of_another_experiment_has_a_run_of_its_own(program):
     program.run(
         """

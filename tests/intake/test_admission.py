@@ -145,6 +145,8 @@ def test_heartbeats_are_bounded(heartbeat_s, kept):
         ({"sequence": -3}, "sequence -3"),
         ({"sequence": 2**63}, "sequence 9223372036854775808"),
         ({"process_id": ""}, "no id"),
+        ({"run_id": ""}, "1 to 500 characters"),
+        ({"run_id": "x" * 501}, "1 to 500 characters"),
         ({"sent_ns": 2**62}, r"check the clock of host 'node7'"),
         ({"sent_ns": -1}, r"check the clock of host 'node7'"),
         ({"pid": 2**63}, "pid 9223372036854775808"),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.schema.names import DEFAULT_NAMESPACE, MAX_RUN_ID
 
 MEBIBYTE = 1024 * 1024
 MAX_RANK = 2**31 - 1
@@ -213,7 +213,7 @@ class InsightConfig:
     """The project the run belongs to."""
     experiment_name: str | None = None
     """The experiment the run belongs to."""
-    run_id: str | None = None
+    run_id: Annotated[str, Meta(max_length=MAX_RUN_ID)] | None = None
     """The run ID, the same in all processes of the run; generated if absent."""
     role: str | None = None
     """The role of the process: `actor`, `rollout`, `trainer`, ..."""

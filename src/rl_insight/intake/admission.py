@@ -17,6 +17,7 @@ from rl_insight.intake.process import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from rl_insight.schema import Batch, Loss, Process
 from rl_insight.schema.bundle import BatchBundle
 from rl_insight.schema.json_values import MAX_JSON_DEPTH, is_too_deep
+from rl_insight.schema.names import MAX_RUN_ID
 from rl_insight.schema.records import UNREADABLE
 from rl_insight.schema.tables import TABLES, Buckets, Table
 
@@ -136,6 +137,8 @@ def _check_identity(batch: Batch) -> None:
         raise SchemaError(f"invalid sequence {batch.sequence}: it must be from 1 to 2**63 - 1.")
     if not process.process_id:
         raise SchemaError("not a batch: the process has no id.")
+    if not 1 <= len(process.run_id) <= MAX_RUN_ID:
+        raise SchemaError(f"not a batch: the run id must have 1 to {MAX_RUN_ID} characters.")
     if not 0 <= batch.sent_ns < MAX_TIME_NS:
         raise SchemaError(
             f"sent_ns {batch.sent_ns} is not a time from 1970 to 2100: check the clock of host {process.host!r}."

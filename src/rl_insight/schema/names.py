@@ -8,6 +8,8 @@ from typing import Final
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 TRAINER_JOB: Final = "trainer_metrics"
 """The default name under which a hub's `/metrics` is registered."""
+MAX_RUN_ID: Final = 500
+"""The maximum length of a run id; queries accept no longer ones."""
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
 
