@@ -234,6 +234,51 @@ def test_state_longer_than_many_steps_is_found(store, make):
     assert seconds(step) == {"serve": 10}
 
 
+def test_phases_of_sessions_run_inside_the_states_of_their_process(store, make):
+    """As in the README: a state on a named lane, and sessions inside it, whose phases have a lane of their own."""
+    maker = make("t", role="trainer")
+    for step in range(3):
+        at = 3 * step
+        state(maker, "rollout", at, 2, step=step, lane="trainer_0")
+        state(maker, "generate", at + 0.5, 1, step=step, lane="sessions", segment="phase")
+        state(maker, "update", at + 2, 1, step=step, lane="trainer_0")
+        if step == 1:  # this one outlives the state: it counts while its process has none
+            state(maker, "judge", at + 2.5, 1, step=step, lane="sessions", segment="phase")
+    store.commit([maker.build(final=True)])
+    first, second = breakdown(store, 0, 1).steps
+    assert (first.lanes, first.idle_ns) == (1, 0)
+    assert [(phase.name, phase.wall_ns / SECOND) for phase in first.phases] == [("rollout", 2), ("update", 1)]
+    assert [(one.name, one.wall_ns / SECOND) for one in first.phases[0].inside] == [("generate", 1)]
+    assert second.idle_ns == 0
+
+
+def test_time_of_phases_between_states_is_not_idle(store, make):
+    maker = make("t", role="trainer")
+    for step in range(3):
+        at = 4 * step
+        state(maker, "generate", at, 2, step=step, lane="sessions", segment="phase")
+        state(maker, "update", at + 1.5, 1.5, step=step, lane="trainer_0")
+    store.commit([maker.build(final=True)])
+    (found,) = breakdown(store, 1, 1).steps
+    told = [(phase.name, phase.wall_ns / SECOND) for phase in found.phases]
+    assert sorted(told) == [("generate", 1.5), ("update", 1.5)]
+    assert found.idle_ns == 1 * SECOND
+
+
+def test_role_without_states_is_broken_down_by_its_outer_spans(store, make):
+    """As AReaL's scopes are: one around the step, others inside it next to the phases of sessions."""
+    maker = make("t", role="trainer")
+    for step in range(3):
+        at = 4 * step
+        state(maker, "train.step", at, 4, step=step, lane=None, segment="duration")
+        state(maker, "generate", at, 2, step=step, lane="sessions", segment="phase")
+        state(maker, "update", at + 2, 1, step=step, lane=None, segment="duration")
+    store.commit([maker.build(final=True)])
+    (found,) = breakdown(store, 1, 1).steps
+    assert [(phase.name, phase.wall_ns / SECOND) for phase in found.phases] == [("generate", 2), ("update", 1)]
+    assert found.idle_ns == 1 * SECOND
+
+
 def test_running_step_has_no_breakdown_and_bad_ranges_are_refused(store, make):
     trainer = make("t", role="trainer")
     state(trainer, "update", 0, 4, step=0)

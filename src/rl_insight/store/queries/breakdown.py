@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.intervals import merged
+from rl_insight.store.queries.intervals import covered_until, merged
 from rl_insight.store.queries.states import States
 from rl_insight.store.queries.steps import StepWindow, finished_steps, leadership
 
@@ -88,7 +88,8 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
 
     The outermost states and the idle time add up to the step; each state lists the states inside it. A process's main
     lane represents the process, and the states of its other lanes count as inside; if the main lane has no states, each
-    of the other lanes counts.
+    of the other lanes counts. Session phases run inside the states of their process, and count on their own while it has
+    none. A role without states is broken down by its outer spans.
     """
     leader, chosen = finished_steps(cursor, first, last, now_ns)
     if not chosen:
@@ -96,6 +97,8 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
     states = States(cursor, chosen, now_ns)
     roles = sorted(states.roles(), key=lambda one: (one != leader, -leadership(one), one))
     wanted = role if role is not None else (roles[0] if roles else leader)
+    if not states.has_states(wanted):
+        states = States(cursor, chosen, now_ns, spans_of=wanted)
     axis = _axis(states, wanted)
     return Breakdown(wanted, roles, [] if axis is None else axis.steps(chosen))
 
@@ -119,11 +122,35 @@ def _axis(states: States, role: str) -> _Axis | None:
     members = [lane_id for lane_id in sorted(states.active) if states.lanes[lane_id].role == role]
     if not members:
         return None
-    owners = {lane_id: states.lanes[lane_id].process for lane_id in members}
-    own = {owners[lane_id]: lane_id for lane_id in members if states.lanes[lane_id].lane is None}
-    chosen = [lane_id for lane_id in members if own.get(owners[lane_id], lane_id) == lane_id]
+    by_process: dict[int, list[int]] = {}
+    for lane_id in members:
+        by_process.setdefault(states.lanes[lane_id].process, []).append(lane_id)
+    stands_for: dict[int, int] = {}
+    for lanes in by_process.values():
+        stated = [lane_id for lane_id in lanes if lane_id in states.stated]
+        own = [lane_id for lane_id in stated or lanes if states.lanes[lane_id].lane is None]
+        for lane_id in lanes:
+            if own:
+                stands_for[lane_id] = own[0]
+            else:
+                stands_for[lane_id] = lane_id if lane_id in stated or not stated else _around(states, lane_id, stated)
+    chosen = [lane_id for lane_id in members if stands_for[lane_id] == lane_id]
     places = {lane_id: place for place, lane_id in enumerate(chosen)}
-    return _Axis(states, chosen, {lane_id: places[own.get(owners[lane_id], lane_id)] for lane_id in members})
+    return _Axis(states, chosen, {lane_id: places[stands_for[lane_id]] for lane_id in members})
+
+
+def _around(states: States, lane_id: int, stated: list[int]) -> int:
+    """Return the lane whose states most of a lane's phases run in: the only one, or itself where there is none."""
+    if len(stated) == 1:
+        return stated[0]
+    lanes, starts, ends = (states.columns[name] for name in ("lane_id", "start_ns", "end_ns"))
+    own = merged(starts[lanes == lane_id], ends[lanes == lane_id])
+    covered = {}
+    for other in stated:
+        others = merged(starts[lanes == other], ends[lanes == other])
+        covered[other] = int((covered_until(*others, own[1]) - covered_until(*others, own[0])).sum())
+    most = max(covered, key=lambda other: covered[other])
+    return most if 2 * covered[most] >= int((own[1] - own[0]).sum()) else lane_id
 
 
 class _Axis:
@@ -148,6 +175,8 @@ class _Axis:
         # A span that arrived before its parent has an unknown depth, but a known parent.
         has_outer = np.isin(columns["parent_id"][used], columns["span_id"][used][is_chosen])
         self._is_outer = is_chosen & ~has_outer & ~self._nested(columns["depth"][used], is_chosen)
+        self._fills = states.is_phase[used] & ~is_chosen
+        """Phases that count while their process has no state."""
         self._place = place
 
     def _nested(self, depth: Integers, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -169,9 +198,13 @@ class _Axis:
     def steps(self, steps: list[StepWindow]) -> list[StepBreakdown]:
         """Return the breakdown of each step."""
         outer, inner = self._by_name(self._is_outer), self._by_name(~self._is_outer)
+        fillers = self._by_name(self._fills)
         moments = _moments([*outer.values(), *inner.values(), self._bounds(steps)])
         lengths = np.diff(moments)
         running = {name: _running(moments, *found) for name, found in outer.items()}
+        has_state = np.logical_or.reduce(list(running.values())) if running else np.zeros(len(lengths), np.bool_)
+        for name, found in fillers.items():
+            running[name] = running.get(name, False) | (_running(moments, *found) & ~has_state)
         within = {name: _running(moments, *found) for name, found in inner.items()}
         together = np.zeros(len(lengths), np.int64)
         for one in running.values():
@@ -211,12 +244,13 @@ class _Axis:
         """Return how idle the lanes were while the steps ran."""
         waiting = [name for name in np.unique(self._name).tolist() if is_waiting(self._names[name])]
         waits = np.isin(self._name, waiting)
-        busy = merged(self._start[self._is_outer], self._end[self._is_outer])
+        works = self._is_outer | self._fills
+        busy = merged(self._start[works], self._end[works])
         # Waiting inside another state leaves the lane idle.
         idle = merged(self._start[waits], self._end[waits])
         moments = _moments([busy, idle, self._bounds(steps)])
-        works = _running(moments, *busy) & ~_running(moments, *idle)
-        summed = _Summed(moments, np.diff(moments) * works)
+        is_working = _running(moments, *busy) & ~_running(moments, *idle)
+        summed = _Summed(moments, np.diff(moments) * is_working)
         wall = np.zeros(len(self.lane_ids))
         whole = 0
         for step in steps:
