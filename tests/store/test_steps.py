@@ -62,7 +62,7 @@ def test_the_last_step_of_a_run_is_that_of_the_leading_role(tmp_path, make):
             of_last = {spot.name: spot.count for spot in queries.hotspots(cursor, queries.Scope(last_steps=1))}
     assert directory.get("run").last_step == 2
     assert (summary.first_step, summary.last_step) == (0, 2)
-    assert of_last == {"update": 1, "generate": 3}
+    assert of_last == {"update": 1, "generate": 1}
     directory.close()
 
 

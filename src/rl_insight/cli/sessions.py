@@ -42,8 +42,7 @@ def sessions(
     with asked_run(*run_or_files(words, run)) as source, working("querying sessions"):
         first = last = chosen.step
         if chosen.last_steps is not None:
-            newest = source.ask("sessions", order="step", limit=1, detail="brief")["sessions"]
-            first = newest[0].get("step") if newest else None
+            first = last = source.ask("summary")["last_step"]
         answer = source.ask(
             "sessions", first_step=first, last_step=last, status=status or None, order=order, limit=limit
         )

@@ -6,6 +6,7 @@ from rl_insight.exchange.report.model import SessionReport, StepDistribution
 from rl_insight.schema.captured_text import CAPTURED_TEXT
 from rl_insight.store.queries import Cursor, Scope, Session, Transcript, session_transcript
 from rl_insight.store.queries.base import conditions, structs
+from rl_insight.store.queries.scope import STEP_FRAGMENTS, steps_in
 from rl_insight.store.session_rows import session_of_row
 
 MAX_SESSIONS = 20_000
@@ -13,7 +14,6 @@ SLOWEST = 200
 MAX_TRANSCRIPTS = 500
 _MAX_CHARACTERS = 20_000_000
 _MAX_STEPS = 1_000
-_FRAGMENTS = {"step": "step = $step", "from_step": "step >= $from_step"}
 _COLUMNS = ", ".join(Session.__struct_fields__)
 _COUNT = "SELECT count(*) FROM sessions WHERE {where}"
 _SESSIONS = f"""
@@ -35,16 +35,11 @@ _WITH_TEXTS = f"""
     SELECT DISTINCT session_id FROM span_data
     WHERE session_id IS NOT NULL AND regexp_matches(attributes, '"({"|".join(sorted(CAPTURED_TEXT))})')
 """  # noqa: S608  (constants)
-_LATEST = "SELECT max(step) FROM sessions"
 
 
 def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowest: int = SLOWEST) -> SessionReport:
     """Return the sessions of a scope; if there are too many, an even sample and the slowest."""
-    from_step = None
-    if scope.last_steps is not None:
-        ((latest,),) = cursor.execute(_LATEST).fetchall()
-        from_step = None if latest is None else latest - scope.last_steps + 1
-    where, given = conditions(_FRAGMENTS, {"step": scope.step, "from_step": from_step})
+    where, given = conditions(STEP_FRAGMENTS, steps_in(cursor, scope))
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sampling = {"every": max(1, -(-total // most)), "slowest": slowest}
     rows = cursor.execute(_SESSIONS.format(where=where), given | sampling).fetchall()

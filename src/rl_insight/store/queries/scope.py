@@ -34,9 +34,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return self.start_ns is not None or self.end_ns is not None
 
 
-_FRAGMENTS = {
-    "step": "step = $step",
-    "from_step": "step >= $from_step",
+STEP_FRAGMENTS = {"first_step": "step >= $first_step", "last_step": "step <= $last_step"}
+_FRAGMENTS = STEP_FRAGMENTS | {
     # A span of length zero is inside if it starts there.
     "from_ns": "(start_ns + clock_offset_ns + duration_ns > $from_ns OR start_ns + clock_offset_ns >= $from_ns)",
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
@@ -112,14 +111,17 @@ def _bounds(scope: Scope) -> Parameters:
     return {"begin_ns": begin_ns, "end_ns": end_ns}
 
 
-def from_step(cursor: Cursor, scope: Scope) -> int | None:
-    """Return the first of the `last_steps` of a scope; None if it has none, or the run has no steps."""
+def steps_in(cursor: Cursor, scope: Scope) -> Parameters:
+    """Return the first and last step of a scope, for `STEP_FRAGMENTS`.
+
+    The latest step is the leading role's: work that other roles do ahead of it is not part of it.
+    """
     if scope.last_steps is None:
-        return None
+        return {"first_step": scope.step, "last_step": scope.step}
     if scope.last_steps < 1:
         raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
     latest = step_range(cursor)[1]
-    return None if latest is None else latest - scope.last_steps + 1
+    return {"first_step": None if latest is None else latest - scope.last_steps + 1, "last_step": latest}
 
 
 def _tables(cursor: Cursor, scope: Scope) -> dict[str, str]:
@@ -129,9 +131,7 @@ def _tables(cursor: Cursor, scope: Scope) -> dict[str, str]:
 
 
 def _values(cursor: Cursor, scope: Scope) -> Parameters:
-    return {
-        "step": scope.step,
-        "from_step": from_step(cursor, scope),
+    return steps_in(cursor, scope) | {
         "from_ns": scope.start_ns,
         "until_ns": scope.end_ns,
         "lanes": scope.lane_ids,
