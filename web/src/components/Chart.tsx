@@ -249,7 +249,7 @@ function options(
       ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
     },
     scales: {
-      x: { time: xKind === "time", range: (_plot, from, to) => xRange(from, to, xKind, isBars) },
+      x: { time: xKind === "time", range: (plot) => xRange(plot.data[0], xKind, isBars) },
       y: {
         // uPlot has its kinds of scale as a constant enum in types alone.
         // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
@@ -323,6 +323,13 @@ function options(
   };
 }
 
+/** A line needs two points: a single value is drawn as a dot. */
+function hasSingleValue(values: ArrayLike<number | null | undefined>): boolean {
+  let found = 0;
+  for (let place = 0; place < values.length && found < 2; place += 1) if (Number.isFinite(values[place])) found += 1;
+  return found === 1;
+}
+
 function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
   if (kind === "stacked") {
     return {
@@ -342,6 +349,6 @@ function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
     spanGaps: true,
     ...(kind === "points" && series.isLine !== true
       ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } }
-      : { points: { show: false } }),
+      : { points: { show: (plot, index) => hasSingleValue(plot.data[index]!), size: 6, fill: series.colour } }),
   };
 }

@@ -8,7 +8,11 @@ export function SeverityBadge({ severity }: { severity: string }) {
   return <span className={`badge ${CLASSES[severity] ?? ""}`}>{severity}</span>;
 }
 
-/** Sorts findings: most severe first, then latest. */
+/** Sorts findings: open before resolved, then most severe first, then latest. */
 export function byGravity(one: Finding, other: Finding): number {
-  return (RANKS[one.severity] ?? 4) - (RANKS[other.severity] ?? 4) || other.start_ns - one.start_ns;
+  return (
+    Number(one.status === "resolved") - Number(other.status === "resolved") ||
+    (RANKS[one.severity] ?? 4) - (RANKS[other.severity] ?? 4) ||
+    other.start_ns - one.start_ns
+  );
 }

@@ -86,7 +86,8 @@ function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "ne
         {runs.map((one) => (
           <option key={one.run_id} value={one.run_id} disabled={Boolean(one.problem)}>
             {shorten(one.run_id, 70)}
-            {one.state === "running" ? " · running" : one.ended_ns ? ` · ${formatAgo(one.ended_ns)}` : ""}
+            {one.state !== undefined && one.state !== "ended" && ` · ${one.state}`}
+            {one.state !== "running" && one.ended_ns ? ` · ${formatAgo(one.ended_ns)}` : ""}
           </option>
         ))}
       </select>

@@ -4,9 +4,11 @@ const BAR_MARGIN = 0.6;
 
 type Bounds = [number | null, number | null];
 
-/** From where to where the x axis of a chart reaches; null where there is nothing to show. */
-export function xRange(from: number | null, to: number | null, kind: "time" | "step", isBars: boolean): Bounds {
-  if (from === null || to === null) return [null, null];
+/** The bounds of a chart's x axis, from its x values; null where there is nothing to show. */
+export function xRange(x: ArrayLike<number>, kind: "time" | "step", isBars: boolean): Bounds {
+  const from = x[0];
+  const to = x[x.length - 1];
+  if (from === undefined || to === undefined) return [null, null];
   if (isBars) return [from - BAR_MARGIN, to + BAR_MARGIN];
   return from === to ? [from - AROUND[kind], to + AROUND[kind]] : [from, to];
 }

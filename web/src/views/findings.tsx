@@ -1,13 +1,21 @@
 import { useState } from "react";
 import { type Finding, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
-import { Facts, factsOf } from "../components/Facts";
+import { type Fact, Facts, factsOf } from "../components/Facts";
 import { Loading } from "../components/Loading";
 import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import { formatAgo, formatCount, formatDuration, formatMoment, counted } from "../units";
+import {
+  counted,
+  formatAgo,
+  formatCount,
+  formatDuration,
+  formatMoment,
+  formatNumber,
+  formatSeconds,
+} from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
@@ -121,11 +129,19 @@ function MuteButton({ run, rule, isMuted }: { run: string; rule: string; isMuted
   );
 }
 
+/** A number of the evidence with its unit and what it is compared with. */
+function evidenceFact({ name, value, unit, compared_with: comparedWith }: Readonly<Record<string, unknown>>): Fact {
+  const number = typeof value === "number" ? (unit === "s" ? formatSeconds(value) : formatNumber(value)) : null;
+  const text = number ?? (typeof value === "string" ? value : JSON.stringify(value));
+  const withUnit = typeof unit === "string" && unit !== "s" ? `${text} ${unit}` : text;
+  return [String(name), typeof comparedWith === "string" ? `${withUnit} (${comparedWith})` : withUnit];
+}
+
 function FindingPanel({ run, finding, titles, isMuted }: FindingProps) {
   const culprit = factsOf(finding.culprit ?? {});
   const impact = factsOf(finding.impact ?? {});
   const explained = (finding.explains ?? []).map((id) => titles.get(id)).filter((title) => title !== undefined);
-  const evidence = factsOf(Object.fromEntries((finding.evidence ?? []).map((one) => [String(one.name), one.value])));
+  const evidence = (finding.evidence ?? []).map(evidenceFact);
   return (
     <article className="panel finding">
       <header>

@@ -31,6 +31,7 @@ describe("rangeOf", () => {
 
 describe("widths", () => {
   it("are round", () => expect(roundWidth(3600e9, 200)).toBe(30e9));
+  it("keep the points of a run of milliseconds apart", () => expect(roundWidth(3e6, 240)).toBe(20_000));
   it("hold for years too", () => expect(roundWidth(365 * 86_400e9, 10)).toBe(37 * 86_400e9));
   it("keep the number of steps on show bounded", () => expect(stepWidth(summary, 500)).toBe(2));
 });

@@ -20,7 +20,10 @@ const RECENT_LABELS: Readonly<Record<Recent, string>> = {
 };
 export const RECENT_OPTIONS = RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }));
 
-const ROUND_S = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
+const ROUND_S = [
+  0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
+  15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400,
+];
 
 /** A round width with which a stretch has at most so many points. */
 export function roundWidth(lengthNs: number, points: number): number {
