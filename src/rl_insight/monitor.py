@@ -125,8 +125,8 @@ class Monitor(Producer):
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value is not None)
         run = "" if self._pipeline is None else f" run {self._pipeline.process.run_id!r}"
         warnings.warn(
-            f"rl_insight.init({given}) was ignored: this process is already recording{run}. Call rl_insight.finish() first "
-            "to start another run, or remove the second call.",
+            f"rl_insight.init({given}) was ignored: this process is already recording{run}. Call "
+            "rl_insight.finish() first to start another run, or remove the second call.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from itertools import islice
 from typing import Any, TypeVar, overload
 
-from rl_insight.recorder.context import Scope, current_step, get_span, get_step, step_of
+from rl_insight.recorder.context import ContextScope, current_step, get_span, get_step, step_of
 from rl_insight.recorder.decorators import NoState, SpanMaker, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
@@ -359,7 +359,7 @@ class Producer(SessionProducer):
         if recorder.step_marks is not None:
             recorder.mark_step(number)
 
-    def step(self, number: int) -> Scope[None] | NoSpan:
+    def step(self, number: int) -> ContextScope[None] | NoSpan:
         """Set the training step of everything recorded inside a `with` block, also in the tasks it starts.
 
         >>> with step(7):
@@ -374,7 +374,7 @@ class Producer(SessionProducer):
             return NO_SPAN
         if recorder.step_marks is not None:
             recorder.mark_scope(valid)
-        return Scope({current_step: valid}, None)
+        return ContextScope({current_step: valid}, None)
 
     def inject(self, carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
         """Write the current span, step, session and task into a carrier, as W3C `traceparent` and `baggage`.

@@ -22,7 +22,7 @@ import msgspec
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import Scope, current_session_id, current_span, current_step, current_task
+from rl_insight.recorder.context import ContextScope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.recorder import Recorder
@@ -288,7 +288,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     # A span that one test left open must not become the parent of another test's spans.
     variables = (current_span, current_step, current_session_id, current_task)
     try:
-        with Scope(dict.fromkeys(variables), monitor):
+        with ContextScope(dict.fromkeys(variables), monitor):
             yield monitor
     finally:
         default_monitor._restore(before)

@@ -25,7 +25,7 @@ def test_second_init_is_ignored_with_a_warning(monitor):
     monitor.init("p", "e", MEMORY, run_id="first")
     with pytest.warns(
         RuntimeWarning,
-        match=r"init\(.*\) was ignored: this process already records run '.+'\. Call rl_insight\.finish\(\)",
+        match=r"init\(.*\) was ignored: this process is already recording run '.+'\. Call rl_insight\.finish\(\)",
     ):
         monitor.init("q", "f", MEMORY, run_id="second")
     assert monitor.get_status()["run_id"] == "first"
@@ -121,7 +121,7 @@ def test_without_a_server_events_wait_on_disk_and_one_line_says_so(monitor, monk
     assert monitor.flush(10) is False
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "rl-insight server start" in caplog.text
-    assert "no server runs on this machine" in monitor.get_status()["transport"]["last_error"]
+    assert "no server is running on this machine" in monitor.get_status()["transport"]["last_error"]
     begun = time.monotonic()
     monitor.finish()
     assert time.monotonic() - begun < 4  # it does not wait out its time for a server that does not run
@@ -145,7 +145,7 @@ def test_training_goes_on_when_the_server_is_away(monitor, tmp_path, caplog):
     monitor.finish()
     waiting = list(tmp_path.rglob("*.rli"))
     assert waiting, "what was not delivered waits on disk"
-    assert f"run away is incomplete: not everything could be delivered in time. {len(waiting)} batches" in caplog.text
+    assert f"run away is incomplete: not everything was delivered in time. {len(waiting)} batches" in caplog.text
 
 
 def test_transport_that_does_not_start_disables_and_says_why(monitor, monkeypatch, caplog):
@@ -155,7 +155,7 @@ def test_transport_that_does_not_start_disables_and_says_why(monitor, monkeypatc
     monkeypatch.setattr("rl_insight.startup.create_transport", refuse)
     monitor.init("p", "e", MEMORY)
     monitor.metric_count("c")
-    assert "records nothing" in caplog.text
+    assert "is not recording" in caplog.text
     assert monitor.get_status() == {"recording": False}
 
 
@@ -224,7 +224,7 @@ def test_finish_is_bounded_when_the_flusher_hangs(monitor, caplog):
     monitor.metric_count("c")
     monitor.finish()
     release.set()
-    assert "could be delivered" in caplog.text
+    assert "not everything was delivered in time" in caplog.text
 
 
 def test_status_tells_who_records_and_what_was_lost(monitor, caplog):
@@ -262,8 +262,8 @@ def test_second_init_names_what_it_ignored(monitor):
     with pytest.warns(RuntimeWarning) as caught:
         monitor.init("q", "f", MEMORY, run_id="second", rank=3)
     assert str(caught[0].message) == (
-        "rl_insight.init(project='q', experiment_name='f', run_id='second', rank=3) was ignored: this process already "
-        "records run 'first'. Call rl_insight.finish() first to start another run, or remove the second call."
+        "rl_insight.init(project='q', experiment_name='f', run_id='second', rank=3) was ignored: this process is already "
+        "recording run 'first'. Call rl_insight.finish() first to start another run, or remove the second call."
     )
     assert caught[0].filename == __file__
 

@@ -27,7 +27,7 @@ def test_init_with_ray_before_ray_is_initialized_warns_and_starts_nothing(tmp_pa
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path
     )
     warning, state, refused, empty, later = done.stdout.splitlines()
-    assert warning.startswith("WARNING RL-Insight records nothing: Ray is not initialized.")
+    assert warning.startswith("WARNING RL-Insight is not recording: Ray is not initialized.")
     assert state == "False {'recording': False}"
     assert refused.startswith("ValueError unknown server.backend 'nonsense'")
     assert empty.startswith("ValueError ")

@@ -105,7 +105,7 @@ assert insight.run_url() is None
 insight.metric_count("samples", 2)
 assert not insight.flush()
 status = insight.get_status()["transport"]
-assert (status["url"], status["last_error"]) == (None, "no server runs on this machine, and server.url is not set")
+assert (status["url"], status["last_error"]) == (None, "no server is running on this machine, and server.url is not set")
 print("ready", flush=True)
 sys.stdin.readline()
 with insight.trace_span("late"):
@@ -121,7 +121,7 @@ def test_script_that_ran_before_the_server_is_recorded_in_full(start_server, que
     done = run(PRODUCER, RL_INSIGHT_DATA_DIR=str(tmp_path / "data"))
     assert time.monotonic() - begun < 15
     (line,) = [line for line in done.stderr.splitlines() if "no server" in line]
-    assert line.startswith(f"RL-Insight found no server: events wait in {tmp_path}")
+    assert line.startswith(f"RL-Insight found no server: events are kept in {tmp_path}")
     server = start_server()
     wait_until(lambda: list((tmp_path / "data").rglob("*.duckdb")) and not list(tmp_path.rglob("*.rli")))
     assert server.signal() == 0

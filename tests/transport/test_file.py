@@ -110,7 +110,7 @@ def test_unreadable_batch_in_a_whole_frame_is_passed_over(helpers, tmp_path):
 def test_problems_are_logged_when_nobody_asks_for_them(tmp_path, caplog):
     (tmp_path / "x.rli").write_bytes(b"garbage, not frames")
     assert sequences(tmp_path) == []
-    assert "x.rli cannot be read in full" in caplog.text
+    assert "x.rli is partly unreadable" in caplog.text
 
 
 def test_missing_path_is_an_error(tmp_path):

@@ -95,7 +95,7 @@ def test_outage_is_warned_of_once_and_its_end_told(make_transport, receiver, hel
     receiver.start()
     assert transport.flush(20)
     assert caplog.text.count("RL-Insight cannot deliver to") == 1
-    assert caplog.text.count("takes batches again") == 1
+    assert caplog.text.count("is back; ") == 1
 
 
 def test_idle_connection_closed_by_the_server_is_no_outage(make_transport, receiver, helpers, caplog):

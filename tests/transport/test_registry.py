@@ -57,7 +57,7 @@ def test_http_without_an_address_waits_for_a_server_on_this_machine(config, monk
     config.server.url = None
     transport = create_transport("http", config, PROCESS)
     assert transport.server_url is None
-    assert "no server runs on this machine" in transport.get_status()["last_error"]
+    assert "no server is running on this machine" in transport.get_status()["last_error"]
     assert caplog.text.count("rl-insight server start") == 1
     transport.close()
 

@@ -197,7 +197,7 @@ def test_second_spool_in_the_same_folder_waits_in_memory(folder, caplog):
     assert "in use by another process" in second.get_status()["disk_error"]
     assert waiting(second) == [1]
     assert len(first) == 0
-    assert caplog.text.count("They wait in memory") == 1
+    assert caplog.text.count("are kept in memory instead") == 1
 
 
 def test_refusing_disk_falls_back_to_bounded_memory(tmp_path):

@@ -114,8 +114,8 @@ class RecorderConfig:
     capture_text: bool = False
     """Whether prompts, responses, and the arguments and results of tools are recorded."""
     transcripts_per_step: Annotated[int, Meta(ge=0)] = 8
-    """With `capture_text`: the number of sessions per step whose texts each process records, plus as many that failed or
-    had the lowest or highest reward so far."""
+    """With `capture_text`: the number of sessions per step whose texts each process records, plus as many that failed
+    or had the lowest or highest reward so far."""
     max_transcript_characters: Positive = 262_144
     """With `capture_text`: the limit per session; for further texts only the length is recorded."""
 

@@ -46,7 +46,7 @@ class AlsoAsync:
         self.__exit__(*outcome)
 
 
-class Scope(AlsoAsync, Generic[EnteredT]):
+class ContextScope(AlsoAsync, Generic[EnteredT]):
     """Sets context variables for a `with` block, whose target is `entered`."""
 
     __slots__ = ("_entered", "_tokens", "_values")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.recorder.context import Scope, current_session_id, current_span, current_step, current_task
+from rl_insight.recorder.context import ContextScope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.losses import safe_text
 
 INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
@@ -105,7 +105,7 @@ class Attachment:
                 foreign.append(member)
         if foreign or "tracestate" in headers:
             values[_foreign] = (headers.get("tracestate", ""), tuple(foreign))
-        self._scope = Scope(values, None)
+        self._scope = ContextScope(values, None)
         self._scope.__enter__()
 
     def detach(self) -> None:

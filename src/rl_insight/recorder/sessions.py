@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.recorder.context import (
-    Scope,
+    ContextScope,
     SpanLike,
     active_session,
     current_session_id,
@@ -161,10 +161,10 @@ class Session(Span, gc=False, eq=False):
             return
         self.end = self._recorder.now()
 
-    def use(self) -> Scope[Session]:
+    def use(self) -> ContextScope[Session]:
         """Make the session current for a `with` block that neither starts nor ends it."""
         self.submit()
-        return Scope({current_span: self, current_session_id: self.session_id, active_session: self}, self)
+        return ContextScope({current_span: self, current_session_id: self.session_id, active_session: self}, self)
 
     # -- its facts
 

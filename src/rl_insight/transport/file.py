@@ -75,7 +75,7 @@ class FileTransport(Transport):
         return self._error is None
 
     def close(self) -> None:
-        """Close the file; an unresponsive disk is abandoned after a timeout, and the operating system closes the file."""
+        """Close the file; if the disk is unresponsive, the operating system does so when the process ends."""
         self._closed = True
         if self._lock.acquire(timeout=CLOSE_TIMEOUT_S):
             self._close_file()

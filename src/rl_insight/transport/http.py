@@ -316,7 +316,7 @@ class HttpTransport(Transport):
         return None
 
     def _busy(self, answer: Answer) -> _Pause:
-        pause = self._failed(f"it responded {answer.status}: {answer.sentence}")
+        pause = self._failed(f"it answered {answer.status}: {answer.sentence}")
         if answer.retry_after_s is None:
             return pause
         return _Pause(max(answer.retry_after_s, pause.seconds), asked=True)
@@ -327,7 +327,7 @@ class HttpTransport(Transport):
             advice = "Set server.token (or RL_INSIGHT_TOKEN) to the server's token"
         else:
             advice = "Check that server.url is the address of an RL-Insight server"
-        self._failed(f"it responded {answer.status}: {answer.sentence}", advice)
+        self._failed(f"it answered {answer.status}: {answer.sentence}", advice)
         return _Pause(self._retry_max_s)
 
     def _unreachable(self, error: Exception) -> _Pause:
