@@ -1,4 +1,4 @@
-"""The producer: every call that training code makes. Thin: each method checks, then appends to a buffer."""
+"""The producer: the calls that training code makes. Each one checks its arguments and appends to a buffer."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Producer(SessionProducer):
 
         Args:
             name: Exposed as ``<namespace>_<name>``, ending in ``_total``.
-            amount: A negative amount is refused, counted, and warned about once.
-            documentation: One sentence for people.
-            labels: Their values become strings.
+            amount: Negative amounts are rejected and counted, with one warning.
+            documentation: A one-sentence description.
+            labels: Values become strings.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -59,7 +59,7 @@ class Producer(SessionProducer):
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
     def metric_gauge(self, /, name: str, value: float, documentation: str = "", **labels: Any) -> None:
-        """Set a gauge; every value is kept with its own time. NaN and infinities are kept too.
+        """Set a gauge. Every value is kept with its timestamp, including NaN and infinities.
 
         >>> metric_gauge("reward_mean", 0.73, worker="0")
         """
@@ -82,7 +82,7 @@ class Producer(SessionProducer):
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
     def metric_histogram(self, /, name: str, value: float, documentation: str = "", **labels: Any) -> None:
-        """Add a value to a distribution; quantiles are good for any unit, without choosing buckets.
+        """Add a value to a distribution. Quantiles are accurate for any unit, without configuring buckets.
 
         >>> metric_histogram("step_latency_ms", 42.5, worker="0")
         """
@@ -128,8 +128,8 @@ class Producer(SessionProducer):
     def trace_state(self, /, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoState:
         """Show a state on a lane while the `with` block, or each call of the decorated function, runs.
 
-        A lane shows one state at a time. The same state entered again merges with the running one; another state on a
-        busy lane is kept as a child of the running one.
+        A lane shows one state at a time. Entering the same state again joins the running interval; a different state on
+        a busy lane becomes a child of the running one.
 
         >>> with trace_state("rollout", state_lane_id="trainer_0", step=10):
         ...     pass
@@ -137,8 +137,8 @@ class Producer(SessionProducer):
         ... def update(batch): ...
 
         Args:
-            state_name: What the lane is doing.
-            state_lane_id: The lane; the process's own when left out.
+            state_name: The state of the lane.
+            state_lane_id: The lane; that of the process if omitted.
             labels: Attributes of the interval.
         """
         recorder = self._recorder
@@ -157,18 +157,18 @@ class Producer(SessionProducer):
         end_time_ns: int | None = None,
         lane: str | None = None,
     ) -> Span | NoSpan:
-        """Record an interval: the `with` block, or with both times given, one that is over already.
+        """Record an interval: a `with` block or, if both times are given, one that has already ended.
 
         >>> with trace_span("generate", {"tokens": 512}) as span:
         ...     span.set_attribute("finish_reason", "stop")
         >>> _ = trace_span(name="prefill", start_time_ns=1_000, end_time_ns=2_000, attributes={"batch": 8})
 
         Args:
-            name: What is done.
-            attributes: Anything that has a JSON form; other values become their `str()`.
+            name: The operation.
+            attributes: JSON-compatible values; others are converted with `str()`.
             start_time_ns: Wall-clock nanoseconds (`time.time_ns()`) of a finished span.
             end_time_ns: Its end.
-            lane: Where the timeline shows it; that of the attribute `state_lane_id`, or the parent's, when left out.
+            lane: The timeline lane; defaults to the attribute `state_lane_id`, or the lane of the parent.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -227,8 +227,8 @@ class Producer(SessionProducer):
         ... def generate(self, prompts): ...
 
         Args:
-            name: The span's name; the function's `__qualname__` when left out.
-            extra_labels: Makes more labels from the first positional argument; not called when there is none.
+            name: The name of the span; the function's `__qualname__` if omitted.
+            extra_labels: Returns more labels for the first positional argument; not called without one.
             static_labels: Labels of every call.
         """
         if callable(name) or isinstance(name, (staticmethod, classmethod)):
@@ -292,7 +292,7 @@ class Producer(SessionProducer):
 
         Args:
             title: One sentence.
-            text: What there is to know about it.
+            text: Details.
             level: `info`, `warning` or `critical`.
         """
         self.trace_event("alert", title=title, text=text, level=level)
@@ -305,7 +305,7 @@ class Producer(SessionProducer):
         Args:
             level: A number or a name, as in the `logging` module.
             message: The line.
-            fields: Structured data that belongs to it.
+            fields: Structured data of the line.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:

@@ -100,21 +100,16 @@ class _InlineFlusher(Flusher):
     def start(self) -> None:
         """Start nothing."""
 
-    def request_flush(self, timeout_s: float) -> bool:
-        """Flush at once."""
-        del timeout_s
+    def request_flush(self, timeout_s: float, *, final: bool = False) -> bool:  # noqa: ARG002  # nothing to wait for
+        """Flush now."""
         with self._turn:
             self.drain()
-            self.flush()
+            self.flush(final=final)
         return True
 
     def stop(self, timeout_s: float) -> bool:
         """Flush for the last time."""
-        del timeout_s
-        with self._turn:
-            self.drain()
-            self.flush(final=True)
-        return True
+        return self.request_flush(timeout_s, final=True)
 
     def _survive_event(self) -> None:
         super()._survive_event()

@@ -262,8 +262,8 @@ def test_second_init_names_what_it_ignored(monitor):
     with pytest.warns(RuntimeWarning) as caught:
         monitor.init("q", "f", MEMORY, run_id="second", rank=3)
     assert str(caught[0].message) == (
-        "rl_insight.init(project='q', experiment_name='f', run_id='second', rank=3) was ignored: this process is already "
-        "recording run 'first'. Call rl_insight.finish() first to start another run, or remove the second call."
+        "rl_insight.init(project='q', experiment_name='f', run_id='second', rank=3) was ignored: this process is "
+        "already recording run 'first'. Call rl_insight.finish() first to start another run, or remove the second call."
     )
     assert caught[0].filename == __file__
 

@@ -171,14 +171,7 @@ def parts_of(hint: Any) -> tuple[Any, ...]:
 def check_keys(
     model: type, layer: Mapping[Any, Any], origin: str, section: type | None = None, prefix: str = ""
 ) -> None:
-    """Reject unknown keys, values that do not fit, and values in place of a section.
-
-    Args:
-        model: The configuration.
-        layer: The values given for it, or for one of its sections.
-        origin: Where they come from, for messages.
-        section: The section that they are for.
-        prefix: Its dotted name and a dot.
+    """Reject unknown keys, values that do not fit, and values in place of a section; `section` limits it to one.
 
     Raises:
         ConfigError: names the full key and, for an unknown one, the closest valid key.

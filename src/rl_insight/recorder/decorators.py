@@ -128,14 +128,7 @@ def _traced_async_generator(function: Callable[..., Any], make_span: SpanMaker) 
 def decorated(
     function: Any, producer: Any, call: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None
 ) -> Any:
-    """Return a function with a state, session, phase or task around each of its calls.
-
-    Args:
-        function: The function.
-        producer: The producer whose method `call` makes a state, session, phase or task.
-        call: The name of the method.
-        arguments: Its positional arguments.
-        keywords: Its keyword arguments.
+    """Return a function with a state, session, phase or task around each call, made by the producer's method `call`.
 
     Raises:
         TypeError: it is not a function; or a generator, which only a phase can cover.

@@ -1,4 +1,4 @@
-"""Loss is data: everything that is dropped is counted by kind and reason, and travels with the next batch."""
+"""Loss is data: every drop is counted by kind and reason, and sent with the next batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_insight.schema.batch import Loss
 logger = logging.getLogger("rl_insight")
 
 MAX_NAME = 1024
-"""The longest name, lane, key or id, in characters; the rest is cut off before anything looks at it."""
+"""The longest name, lane, key or ID, in characters; the rest is truncated before any processing."""
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _MAX_WRITTEN = 65_536
@@ -22,7 +22,7 @@ _VALUE_COST = 16
 
 
 class Losses:
-    """Counts what was lost, and says so once per reason.
+    """Counts losses, and warns once per reason.
 
     >>> losses = Losses()
     >>> losses.count("spans", "buffer_full", 3)
@@ -46,14 +46,14 @@ class Losses:
     def refuse(
         self, kind: str, reason: str, message: str, *, topic: str = "", category: type[Warning] | None = None
     ) -> None:
-        """Count one thing that was refused, and warn about it the first time for this topic."""
+        """Count one rejected value, and warn the first time for this topic."""
         self.count(kind, reason)
         self.warn_once(f"{kind}/{reason}/{topic}", message, category)
 
     def warn_once(self, topic: str, message: str, category: type[Warning] | None = None) -> None:
-        """Warn the first time a topic comes up: in the log, or by a Python warning of a category.
+        """Warn once per topic: in the log, or with a Python warning of the given category.
 
-        Topics are bounded, so hostile names cannot fill memory.
+        The number of topics is bounded, so hostile names cannot fill memory.
         """
         if topic in self._warned or len(self._warned) >= 1000:
             return
@@ -63,11 +63,11 @@ class Losses:
             return
         try:
             warnings.warn(message, category, stacklevel=5)
-        except category:  # a program that turns warnings into errors: telemetry raises none
+        except category:  # the program turns warnings into errors; telemetry never raises
             logger.warning(message)
 
     def after_fork(self) -> None:
-        """Replace the lock, which a thread that `fork` did not copy may have held."""
+        """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Loss]:
@@ -77,7 +77,7 @@ class Losses:
 
 
 def bounded_text(value: Any) -> str:
-    """Return `str(value)`; of a large container only what it is, as writing out a million values takes a second.
+    """Return `str(value)`; for a large container only its type and size, as formatting a million values takes a second.
 
     >>> bounded_text([1, "a"]), bounded_text([0] * 10_000_000)
     ("[1, 'a']", '<list of 10000000>')
@@ -104,7 +104,7 @@ def _is_small(value: Any) -> bool:
 
 
 def safe_text(value: Any) -> str:
-    """Return `bounded_text(value)`, or the type's name when that raises.
+    """Return `bounded_text(value)`, or the name of the type if that raises.
 
     >>> safe_text(7)
     '7'
@@ -116,7 +116,7 @@ def safe_text(value: Any) -> str:
 
 
 def short_text(value: Any, limit: int = MAX_NAME) -> str:
-    """Return the beginning of a value's text: what names are stored as and what messages show.
+    """Return the text of a value, truncated: the form in which names are stored and messages show values.
 
     >>> len(short_text("x" * 10_000_000))
     1024
@@ -130,7 +130,7 @@ def short_text(value: Any, limit: int = MAX_NAME) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it, so that text cannot be taken for a number.
+    """Return a value as shown in messages, with text quoted so that it cannot be mistaken for a number.
 
     >>> shown("7"), shown(7.5)
     ("'7'", '7.5')

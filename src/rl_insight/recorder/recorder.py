@@ -1,4 +1,4 @@
-"""The recorder: what the training thread touches. Buffers that only grow here and are only emptied by the flusher."""
+"""The recorder: the buffers that training threads append to and the flusher empties."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int
 """Kind, monotonic time, level, name or message, attributes, span, step, session, logger."""
 
 _WATERMARK = 2_000
-"""Buffered events at which the flusher is woken early."""
+"""Buffered events that wake the flusher early."""
 _WATERMARK_STEP = 64
-"""So many events pass until the next look at a buffer that is getting full: a look costs as much as recording one."""
+"""Events between two checks of a buffer that is filling up: a check costs as much as recording an event."""
 _YIELD_EVERY_NS = 800_000
 _YIELD_S = 0.000_05
-"""Above the watermark, a thread that records without ever waiting for anything lets the flusher run this often. The
-interpreter by itself would do so once in 5 ms, too seldom to keep up with 50,000 spans per second in short turns."""
+"""Above the watermark, a recording thread that never blocks yields to the flusher this often. The interpreter's switch
+interval of 5 ms would be too long to keep up with 50,000 spans per second."""
 
 
 class MetricEvent(msgspec.Struct, gc=False, eq=False):
     """One call of a metric function, until the flusher folds it into its series.
 
-    As with spans, the garbage collector does not see them: walking those that wait took half of a call's time.
+    Invisible to the garbage collector, like spans: traversing buffered events took half the time of a call.
     """
 
     kind: str
@@ -52,14 +52,14 @@ class MetricEvent(msgspec.Struct, gc=False, eq=False):
     documentation: str
     step: int | None
     time: int
-    """Monotonic; 0 where it does not matter."""
+    """Monotonic; 0 if irrelevant."""
 
 
 class Recorder:
-    """Buffers of one process.
+    """The buffers of one process.
 
-    Appending to a deque is atomic in CPython and takes no lock. Everything that costs more (labels to strings,
-    aggregation, redaction, encoding) happens in the flusher's thread.
+    Appending to a deque is atomic in CPython and needs no lock. All expensive work (label conversion, aggregation,
+    redaction, encoding) happens in the flusher's thread.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Recorder:
         self.sessions: deque[Session] = deque()
         self.step: int | None = None
         self.step_marks: deque[StepMark] | None = None
-        """When steps began that other processes are to hear of; None where none follows this one."""
+        """Start times of steps, for processes that follow this one; None if none does."""
         self._last_marked: int | None = None
         self.lanes = Lanes()
         self.losses = Losses()
@@ -89,7 +89,7 @@ class Recorder:
         self.apply(config)
 
     def apply(self, config: RecorderConfig) -> None:
-        """Take over the limits of a configuration."""
+        """Apply the limits of a configuration."""
         self.max_metrics = config.max_metrics
         self.max_spans = config.max_spans
         self.max_records = config.max_records
@@ -102,7 +102,7 @@ class Recorder:
         self.watermark = self._usual_watermark
 
     def expect_first_event(self) -> None:
-        """Have the flusher woken by the first event, too; costs the later ones nothing."""
+        """Wake the flusher at the first event; later events cost nothing extra."""
         self.watermark = 0
 
     def take_first_event(self) -> bool:
@@ -113,17 +113,17 @@ class Recorder:
         return True
 
     def lower_watermark(self) -> None:
-        """Have the flusher woken at the usual number of events again, now that it has emptied the buffers."""
+        """Restore the usual watermark after the flusher has emptied the buffers."""
         if self.watermark:
             self.watermark = self._usual_watermark
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything waits for the flusher."""
+        """Whether any event is buffered."""
         return bool(self.metrics or self.spans or self.points or self.sessions)
 
     def mark_step(self, step: int) -> None:
-        """Note that a step begins, for the processes that follow this one; the flusher tells them."""
+        """Mark the start of a step for the processes that follow this one; the flusher sends it."""
         marks = self.step_marks
         if marks is None:
             return
@@ -132,12 +132,12 @@ class Recorder:
         self.wake.set()
 
     def mark_scope(self, step: int) -> None:
-        """Do the same for a `with` block, unless it looks back, as one does that logs the values of a past step."""
+        """Do the same for a `with` block, unless it logs values of an earlier step."""
         if self._last_marked is None or step > self._last_marked:
             self.mark_step(step)
 
     def after_fork(self) -> None:
-        """Make the parent's recorder safe to touch in a child: blocks that were open at the fork still end there."""
+        """Make the parent's recorder safe to use in a child: blocks that were open at the fork still end there."""
         self.lanes.after_fork()
         self.losses.after_fork()
         if self.texts is not None:
@@ -145,11 +145,11 @@ class Recorder:
         self.wake = threading.Event()
 
     def takes_text(self, session_id: str, step: int | None) -> bool:
-        """Return whether the texts of a session are recorded as they come; for those who have to make them first."""
+        """Return whether the texts of a session are recorded; for callers that would have to build them first."""
         return self.texts is not None and self.texts.takes(session_id, step, self.clock.wall_ns(self.now()))
 
     def relieve(self, buffer: deque[Any], kind: str, limit: int) -> None:
-        """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""
+        """Wake the flusher because a buffer is filling up; above its limit, drop and count one event."""
         if not self.wake.is_set():
             self.wake.set()
         if self.watermark:  # 0 until the flusher has seen the first event
@@ -164,12 +164,12 @@ class Recorder:
                 buffer.popleft()
             else:
                 buffer.pop()
-        except IndexError:  # the flusher emptied it in this moment
+        except IndexError:  # the flusher has just emptied it
             return
         self.losses.count(kind, "buffer_full")
 
     def record_point(self, kind: str, level: int, text: str, attributes: dict[str, Any], logger: str = "") -> None:
-        """Record an event or a log line at this moment, in the current context."""
+        """Record an event or a log line now, in the current context."""
         points = self.points
         step = get_step()
         points.append(
