@@ -15,17 +15,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import (
-    Arguments,
-    QuietContext,
-    after,
-    around,
-    around_blocks,
-    before,
-    on_import,
-    quiet,
-    replace_once,
-)
+from rl_insight.integrations import hooks
 from rl_insight.integrations.mirrors import logged
 from rl_insight.integrations.samples import captures_text, note_texts, takes_text
 from rl_insight.integrations.starting import ensure_started, is_wanted
@@ -42,41 +32,41 @@ _tokenizer: ContextVar[Any] = ContextVar("rl_insight_verl_tokenizer", default=No
 
 def instrument() -> None:
     """Record what verl does, in modules that it imports from now on. Idempotent."""
-    on_import("verl.utils.profiler", _patch_timers)
-    on_import("verl.utils.debug", _patch_timers)
-    on_import("verl.utils.tracking", _patch_tracking)
-    on_import("verl.utils.rollout_trace", _patch_rollout_trace)
-    on_import("verl.experimental.agent_loop.agent_loop", _patch_agent_loop)
+    hooks.on_import("verl.utils.profiler", _patch_timers)
+    hooks.on_import("verl.utils.debug", _patch_timers)
+    hooks.on_import("verl.utils.tracking", _patch_tracking)
+    hooks.on_import("verl.utils.rollout_trace", _patch_rollout_trace)
+    hooks.on_import("verl.experimental.agent_loop.agent_loop", _patch_agent_loop)
 
 
 def _patch_timers(module: ModuleType) -> None:
-    around_blocks(module, "marked_timer", lambda call: timed(call["name"]))
+    hooks.around_blocks(module, "marked_timer", lambda call: timed(call["name"]))
 
 
 def _patch_tracking(module: ModuleType) -> None:
-    def start(call: Arguments) -> None:
+    def start(call: hooks.Arguments) -> None:
         backends = call["default_backend"]
         if "rl_insight" not in ([backends] if isinstance(backends, str) else list(backends)):
             ensure_started(str(call["project_name"]), str(call["experiment_name"]), role="trainer")
         if call.get("config") is not None:
             monitor.record_config(call["config"])
 
-    def recorded(call: Arguments) -> AbstractContextManager[None]:
+    def recorded(call: hooks.Arguments) -> AbstractContextManager[None]:
         return logged({} if "rl_insight" in call["self"].logger else call["data"], int(call["step"]))
 
-    before(module.Tracking, "__init__", start)
-    around(module.Tracking, "log", recorded)
+    hooks.before(module.Tracking, "__init__", start)
+    hooks.around(module.Tracking, "log", recorded)
     if hasattr(module, "RLInsightLogger"):
         # verl drops the step there.
-        around(module.RLInsightLogger, "log", lambda call: monitor.step(int(call["step"])))
+        hooks.around(module.RLInsightLogger, "log", lambda call: monitor.step(int(call["step"])))
 
 
 def _patch_rollout_trace(module: ModuleType) -> None:
-    around_blocks(module, "rollout_trace_attr", _session)
-    replace_once(module, "rollout_trace_op", lambda original: lambda one: _recorded(original(one), one))
+    hooks.around_blocks(module, "rollout_trace_attr", _session)
+    hooks.replace_once(module, "rollout_trace_op", lambda original: lambda one: _recorded(original(one), one))
 
 
-def _session(call: Arguments) -> Any:
+def _session(call: hooks.Arguments) -> Any:
     step = call["step"] if isinstance(call["step"], int) else None
     kind: dict[str, Any] = {"validate": True} if call.get("validate") else {}
     return monitor.session(task_id=call["sample_index"], step=step, rollout_n=call["rollout_n"], **kind)
@@ -101,10 +91,10 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
             _note(_AFTER[name], span, result)
         return result
 
-    return surrounded(decorated, lambda *call: QuietContext("the phases of verl", lambda: opened(*call)), ended)
+    return surrounded(decorated, lambda *call: hooks.QuietContext("the phases of verl", lambda: opened(*call)), ended)
 
 
-@quiet("the texts of verl's agent loops")
+@hooks.quiet("the texts of verl's agent loops")
 def _note(note: Callable[..., None], *given: Any) -> None:
     if captures_text():
         note(*given)
@@ -144,7 +134,7 @@ _AFTER = {"generate": _end_turn, "execute": _end_call}
 
 
 def _patch_agent_loop(module: ModuleType) -> None:
-    after(module.AgentLoopWorker, "_agent_loop_postprocess", lambda _call, result: _note_result(result))
+    hooks.after(module.AgentLoopWorker, "_agent_loop_postprocess", lambda _call, result: _note_result(result))
 
 
 def _note_result(result: Any) -> None:
