@@ -197,7 +197,7 @@ def test_a_point_of_a_chart_chooses_its_step_in_all_views(page, runs):
     chart = page.get_by_role("figure", name="reward_mean by step").locator(".u-over")
     chart.click()
     page.wait_for_url(re.compile(r"window=\d+-\d+"))
-    page.locator(".panel", has_text="usual step").first.wait_for()
+    page.locator(".panel", has_text="typical step").first.wait_for()
     page.get_by_role("link", name="Metrics").first.click()
     page.wait_for_url(re.compile(r"view=metrics.*window=|window=.*view=metrics"))
 

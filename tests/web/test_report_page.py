@@ -235,7 +235,7 @@ def test_metrics_and_hardware_are_drawn(open_report, report):
     page = open_report(report, "?view=metrics&metric=reward_mean&metric=latency_s")
     for label in ("reward_mean", "latency_s · quantiles"):
         page.get_by_label(label, exact=True).locator("canvas").first.wait_for()
-    page.get_by_label("How the values of latency_s were spread").wait_for()
+    page.get_by_label("Distribution of latency_s").wait_for()
     page.get_by_role("radio", name="Step", exact=True).click()
     page.wait_for_function("() => location.search.includes('axis=step')")
     page.get_by_label("reward_mean", exact=True).locator("canvas").wait_for()

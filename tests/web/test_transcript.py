@@ -113,7 +113,7 @@ def test_hostile_texts_are_only_ever_text(transcript, page, width, scheme):
     endless.get_by_role("button", name="Show all 64,000 characters").click()
     assert endless.locator(".transcript-text").evaluate("one => one.textContent.length") == 64_000
     assert "half a pair" in messages(found).nth(2).inner_text()
-    assert "Cut: 65,536 of 70,000 characters were recorded." in messages(found).nth(3).inner_text()
+    assert "Truncated: 65,536 of 70,000 characters were recorded." in messages(found).nth(3).inner_text()
     for element in (endless, messages(found).nth(3), found):
         assert element.evaluate("one => one.scrollWidth <= one.clientWidth"), "it is wider than its place"
 

@@ -65,7 +65,7 @@ def test_sessions_are_counted_filtered_and_sorted(page, runs):
 
 def test_a_wrong_search_says_what_would_be_right(page, runs):
     page.goto("/?view=sessions&run=first&search=step%3Anever")
-    page.get_by_text("write step:7, step:3-9 or step:>5").wait_for()
+    page.get_by_text("use step:7, step:3-9 or step:>5").wait_for()
     page.goto("/?view=sessions&run=first&search=foo%3Abar")
     page.get_by_text("unknown condition “foo:”").wait_for()
 
@@ -151,7 +151,7 @@ def test_a_metric_is_picked_grouped_filtered_and_saved(page, runs):
 def test_a_distribution_has_quantiles_and_a_heat_map(page, runs):
     page.goto("/?view=metrics&run=first&metric=generate_tokens")
     page.locator(".legend-switch", has_text="p95").wait_for()
-    heat_map = page.get_by_role("img", name=re.compile("How the values of generate_tokens"))
+    heat_map = page.get_by_role("img", name=re.compile("Distribution of generate_tokens"))
     heat_map.focus()
     page.keyboard.press("ArrowDown")
     page.get_by_role("tooltip").wait_for()
