@@ -164,6 +164,6 @@ def session_of(event: TraceEvent) -> Iterator[None]:
     """Make a sample's trace the current session, and its step the current step."""
     token = context.current_session_id.set(event.trace_id)
     step = context.step_of(event.train_step)
-    with nullcontext() if step is None else context.Scope({context.current_step: step}, None):
+    with nullcontext() if step is None else context.ContextScope({context.current_step: step}, None):
         yield
     context.reset(context.current_session_id, token)

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import AlsoAsync, Scope, current_span, current_step, reset
+from rl_insight.recorder.context import AlsoAsync, ContextScope, current_span, current_step, reset
 from rl_insight.recorder.spans import Span
 
 SPAN_NAME_PATH = "xtuner.span_name_path"
@@ -95,7 +95,7 @@ class OtelSpan(AlsoAsync):
         scope.callback(reset, _path, _path.set(path))
         step = next((self._attributes[name] for name in _STEPS if name in self._attributes), None)
         if isinstance(step, int):
-            scope.enter_context(Scope({current_step: step}, None))
+            scope.enter_context(ContextScope({current_step: step}, None))
         span = default_monitor.trace_span(self._name, {SPAN_NAME_PATH: list(path), **self._attributes})
         self._span = scope.enter_context(span)
 

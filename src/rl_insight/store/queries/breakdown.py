@@ -88,8 +88,8 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
 
     The outermost states and the idle time add up to the step; each state lists the states inside it. A process's main
     lane represents the process, and the states of its other lanes count as inside; if the main lane has no states, each
-    of the other lanes counts. Session phases run inside the states of their process, and count on their own while it has
-    none. A role without states is broken down by its outer spans.
+    of the other lanes counts. Session phases run inside the states of their process, and count on their own while it
+    has none. A role without states is broken down by its outer spans.
     """
     leader, chosen = finished_steps(cursor, first, last, now_ns)
     if not chosen:
