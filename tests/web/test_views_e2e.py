@@ -159,7 +159,7 @@ def test_a_distribution_has_quantiles_and_a_heat_map(page, runs):
 
 def test_hardware_shows_every_accelerator_or_how_to_watch_them(page, runs):
     page.goto("/?view=hardware&run=first")
-    page.get_by_text("on average of 8").wait_for()
+    page.get_by_text("average of 8").wait_for()
     heat_map = page.get_by_role("img", name="GPU busy by node and accelerator over time")
     heat_map.focus()
     for _ in range(7):

@@ -59,7 +59,7 @@ def start(
         typer.Option(metavar="DIR", help="Additional Grafana dashboards; same as stack.grafana.dashboards_dir."),
     ] = None,
     attach_logs: Annotated[
-        bool, typer.Option("--attach-logs", help="Stay in the foreground, which is the default.")
+        bool, typer.Option("--attach-logs", help="No effect: the server stays in the foreground by default.")
     ] = False,
     stack: Annotated[
         bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana: `--stack local` or `--stack compose`.")

@@ -353,7 +353,7 @@ class HttpTransport(Transport):
             self._changed.notify_all()
         return _Pause(min(self._backoff.next_s(), _LOOK_AGAIN_S))
 
-    def _failed(self, problem: str, advice: str = "They will be sent when the server is back") -> _Pause:
+    def _failed(self, problem: str, advice: str = "They will be sent once the server accepts them") -> _Pause:
         """Record a failure, warn once per kind of outage, and return the pause: exponential, with full jitter."""
         self._last_error = problem
         self._retries += 1

@@ -116,7 +116,7 @@ export function HeatMap({
           }}
         />
         <span>{format(ends[1])}</span>
-        <span className="muted">nothing recorded: no color</span>
+        <span className="muted">blank: no data</span>
       </figcaption>
       {marked !== null && (
         <CellTooltip canvas={canvas.current} box={cellBox(data, layout, marked)}>

@@ -1,6 +1,6 @@
 import type { ProcessHealth, Step } from "../api";
 import { useLive } from "../live";
-import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
+import { counted, formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
 import { nowMs, reportFacts } from "../reportFacts";
 import { type Tone, toneOfAge } from "../tones";
@@ -38,7 +38,7 @@ export function Tiles({ run, steps: known, values, chosen, at }: Props) {
           known === undefined
             ? "loading…"
             : seconds.length > 0
-              ? `${formatCount(steps.length)} latest shown`
+              ? `last ${counted(steps.length, "step")} shown`
               : "no steps yet"
         }
       />

@@ -94,7 +94,7 @@ function ReportNote({ report }: { report: ReportDocument }) {
   return (
     <span className="report-note" title={title}>
       Report of <b>{report.scope}</b>
-      {missing.length > 0 && <span className="warning"> · not all is here</span>}
+      {missing.length > 0 && <span className="warning"> · some data was left out</span>}
     </span>
   );
 }

@@ -7,15 +7,7 @@ import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import {
-  counted,
-  formatAgo,
-  formatCount,
-  formatDuration,
-  formatMoment,
-  formatNumber,
-  formatSeconds,
-} from "../units";
+import { counted, formatAgo, formatCount, formatDuration, formatMoment, formatNumber, formatSeconds } from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
@@ -74,7 +66,7 @@ export default function Findings({ run }: ViewProps) {
             onClick={() => setHasMuted(!hasMuted)}
             title="Also show findings of muted rules"
           >
-            muted too
+            Show muted
           </button>
         )}
       </div>

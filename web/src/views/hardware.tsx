@@ -184,7 +184,7 @@ function Accelerators({
   return (
     <Panel
       title={`${quantity.label} by node and accelerator`}
-      value={`${format(meanOf(now.map((one) => one.value)))} now, on average of ${now.length}`}
+      value={`${format(meanOf(now.map((one) => one.value)))} now, average of ${now.length}`}
       actions={
         lowest !== undefined &&
         highest !== undefined && (

@@ -158,7 +158,7 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
       </div>
       <Panel
         title="Total time"
-        value={sample?.isPart === true ? `of an even sample of ${formatCount(sample.samples.length)}` : undefined}
+        value={sample?.isPart === true ? `sample of ${formatCount(sample.samples.length)}` : undefined}
         actions={
           <>
             <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />

@@ -70,7 +70,7 @@ class NonFinite(Rule):
         return Signal(
             {"metric": track.name} | ({} if process is None else culprit_of(process)),
             f"{track.name} is not a number" + (f" at step {point.step}" if point.step is not None else ""),
-            "It was the first to turn." + (f" Then came {', '.join(others[:5])}." if others else ""),
+            "It was the first metric to do so." + (f" Then came {', '.join(others[:5])}." if others else ""),
             "critical",
             key=("non_finite",),
             start_ns=time_ns,

@@ -56,10 +56,10 @@ def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
 
 
 def what_if(step_s: float, saved_s: float) -> str:
-    """Return how long steps would take without a delay, for the end of a title; empty if it hardly matters."""
+    """Return how short steps could be without a delay, for the end of a title; empty if it hardly matters."""
     if saved_s < 0.02 * step_s:
         return ""
-    return f"; steps would take {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
+    return f"; steps could take as little as {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
 
 
 def host_signal(model: RunModel, slow: list[Slow], host: str, step_s: float) -> Signal:

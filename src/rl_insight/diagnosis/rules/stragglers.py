@@ -243,7 +243,7 @@ def _signal(
         f"{where(process)} takes {ratio_text(now_s / max(usual_s, 1e-9))} as long as its peers in {name}"
         f"{what_if(step_s, saved_s)}",
         f"{name} takes {seconds_text(now_s)} there and {seconds_text(usual_s)} on the median process of its role; the "
-        "same process was slow in at least 4 of 5 steps, so it is the machine and not the data.",
+        "same process was slow in at least 4 of 5 steps, so the machine is the likely cause, not the data.",
         key=(process.process_id,),
         impact=saving(saved_s, step_s),
         lanes=model.lanes_of(process.number),

@@ -35,7 +35,7 @@ export function Overlay({ run, also, onChange }: Props) {
           {`${shorten(other, 50)} ×`}
         </button>
       ))}
-      {also.length > 0 && <span className="muted">by step, for runs have only those in common</span>}
+      {also.length > 0 && <span className="muted">aligned by step</span>}
     </div>
   );
 }

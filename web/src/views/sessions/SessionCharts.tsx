@@ -5,7 +5,6 @@ import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { colourOfName } from "../../colours";
 import { quantileLines, spreadOf } from "../../statistics";
-import { reportFacts } from "../../reportFacts";
 import { formatCount, formatSeconds } from "../../units";
 import type { Sample } from "./data";
 
@@ -15,12 +14,7 @@ const MOST_PHASES = 8;
 export function Distributions({ samples }: { samples: readonly Sample[] | undefined }) {
   const rows = useMemo(() => quantities(samples ?? []), [samples]);
   return (
-    <Panel
-      title="Durations"
-      actions={
-        <span>{`${formatCount(samples?.length)} ${reportFacts() === null ? "finished, evenly sampled" : "finished"}`}</span>
-      }
-    >
+    <Panel title="Durations" actions={<span>{`${formatCount(samples?.length)} finished`}</span>}>
       {samples === undefined ? (
         <Loading />
       ) : rows.length === 0 ? (
