@@ -165,7 +165,8 @@ def records(batch: Batch) -> Iterator[Record]:
             high, low = fields.pop("trace_high"), fields.pop("trace_low")
             fields["trace_id"] = None if high is None and low is None else f"{high or _ZERO}{low or _ZERO}"
             fields["attributes"] = read_object(fields["attributes"])
-            yield kind(process_id=process_id, **fields)
+            fields["process_id"] = process_id
+            yield kind(**fields)
     for fields in _values(batch, batch.sessions):
         fields["record"] = read_object(fields["record"])
         yield SessionSnapshot(process_id=process_id, **fields)
@@ -251,8 +252,9 @@ def metric_records(batch: Batch) -> Iterator[SampleRecord | HistogramRecord]:
         {"metric": fields.pop("name"), **fields, "labels": _read(_labels_decoder, fields["labels"])}
         for fields in _values(batch, batch.series)
     ]
-    for fields in _values(batch, batch.samples):
-        yield SampleRecord(process_id=process_id, **series[fields.pop("series")], **fields)
+    for position, time_ns, value, number in batch.samples.rows():
+        step = None if number == NO_STEP else number
+        yield SampleRecord(process_id=process_id, **series[position], time_ns=time_ns, value=value, step=step)
     for one in series:
         del one["kind"]
     buckets = batch.buckets.rows()
