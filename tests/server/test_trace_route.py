@@ -67,7 +67,7 @@ def test_too_many_spans_are_refused_with_what_to_do(client, run, monkeypatch):
     monkeypatch.setattr(trace_route, "MAX_SPANS", 5)
     answer = client.get("/api/v1/trace")
     assert answer.status_code == 400
-    assert "choose a shorter time or a step" in answer.json()["error"]
+    assert "Choose a shorter time or a step" in answer.json()["error"]
     assert len(spans_of(client, session_id="s1")) <= 5
 
 

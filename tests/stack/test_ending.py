@@ -154,7 +154,7 @@ def test_status_names_what_a_killed_server_left(starting_server, tmp_path):
     said = " ".join(done.stdout.split())
     for title, pid in zip(("Prometheus", "Tempo"), pids, strict=True):
         assert f"{title} (pid {pid})" in said
-    assert "`rl-insight server stop` ends them" in said
+    assert "`rl-insight server stop` stops them" in said
     stop_stack(tmp_path / "data")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "Still running" not in done.stdout
