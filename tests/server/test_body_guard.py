@@ -43,7 +43,7 @@ def test_a_body_beyond_the_limit_is_refused_where_the_route_has_no_limit_of_its_
     if is_taken:
         assert read_through_guard([b"abc", b"def"], **options) == b"abcdef"
         return
-    with pytest.raises(HTTPException, match="at most 5 bytes") as error:
+    with pytest.raises(HTTPException, match="the limit is 5 bytes") as error:
         read_through_guard([b"abc", b"def"], **options)
     assert error.value.status_code == 413
 

@@ -158,7 +158,7 @@ def test_a_body_that_drips_in_is_given_up_and_others_are_served(start_server, ma
 def test_a_long_question_is_refused(make_services, client_of):
     client = client_of(make_services("max_body_bytes=2048"))
     answer = client.post("/api/v1/sql", json={"sql": "SELECT 1" + " " * 5000})
-    assert (answer.status_code, "at most 2048 bytes" in answer.json()["error"]) == (413, True)
+    assert (answer.status_code, "the limit is 2048 bytes" in answer.json()["error"]) == (413, True)
 
 
 def test_a_disk_that_fills_up_gives_clear_errors_and_writing_goes_on_when_there_is_room(

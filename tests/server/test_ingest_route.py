@@ -164,7 +164,7 @@ def test_a_body_beyond_the_limit_is_refused(make_services, client_of, make_batch
     client = client_of(make_services("max_body_bytes=2048"))
     answer = post(client, bytes(5000))
     assert answer.status_code == 413
-    assert "at most 2048 bytes" in answer.json()["error"]
+    assert "the limit is 2048 bytes" in answer.json()["error"]
 
     def chunks():
         for _ in range(10):

@@ -131,7 +131,7 @@ def test_a_body_beyond_the_ratio_is_refused(start_server):
     server = start_server()
     answer = post(server, "/v1/traces", PROTOBUF, gzip.compress(bytes(100 * MEBIBYTE), 9))
     assert answer.status_code == 413
-    assert b"at most 16777216 bytes" in answer.content
+    assert b"the limit is 16777216 bytes" in answer.content
 
 
 def test_the_largest_request_that_is_taken_fits(start_server):
