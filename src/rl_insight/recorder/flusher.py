@@ -1,4 +1,4 @@
-"""The flusher: one thread that empties the recorder's buffers, encodes batches and hands them to the transport."""
+"""The flusher: a thread that empties the recorder's buffers, encodes batches and passes them to the transport."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from rl_insight.schema import Batch, BatchBuilder, Process, encode
 logger = logging.getLogger("rl_insight")
 
 _CHUNK = 128
-"""Events handled together, between two looks at the clock."""
+"""Events processed together, between two clock reads."""
 _HOLD_NS = 300_000
-"""How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
-5 ms (the interpreter's switch interval) and waits this long."""
+"""How long to hold the GIL at a time. A training thread that never releases it is forced to every 5 ms (the switch
+interval of the interpreter) and then waits this long."""
 _BACKLOG = 10_000
 _BACKLOG_HOLD_NS = 1_200_000
-"""With more events than this waiting, a longer hold: 50,000 spans per second would pile up otherwise."""
+"""With a larger backlog, hold it longer: otherwise 50,000 spans per second would pile up."""
 _REST_S = 0.000_2
 _SPANS_PER_BATCH = 3_000
 _VALUES_PER_BATCH = 21_000
-"""Besides spans, which are packed as they come: 5,000 gauges. The C calls that make a batch's columns take under a
-millisecond. Smaller batches mean more writes to the spool, each of which releases the lock and waits for it."""
+"""Without spans, which are packed as they come: 5,000 gauges. The C calls that build the columns of a batch take less
+than a millisecond. Smaller batches mean more spool writes, each of which releases the GIL and waits for it again."""
 _FIRST_FLUSH_S = 0.05
-"""After the first event: a worker may live for less than a flush interval."""
+"""The delay after the first event: a worker may live for less than a flush interval."""
 
-_DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
+_DEFECT = "internal error while flushing: the batch being encoded is lost. Please report this."
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
-"""After a failure that repeats at every flush; the buffers are bounded meanwhile."""
+"""The pause after failures that repeat at every flush; the buffers are bounded."""
 
 SendFunction = Callable[[bytes], None]
 BatchListener = Callable[[Batch], None]
-"""Called with each batch before it is sent, in the flusher's thread; it must return soon."""
+"""Called with each batch before it is sent, in the flusher's thread; must return quickly."""
 
 
 class OpenSpans:
-    """Keeps spans until they end; one that stays open for longer than a flush is reported once as open."""
+    """Spans that have not ended; one that is open for longer than a flush interval is reported once."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -70,14 +70,14 @@ class OpenSpans:
         self._spans.append(span)
 
     def has_unreported(self, oldest: int) -> bool:
-        """Return whether a span that began before a moment is open, and no batch has said so."""
+        """Return whether an open span that began before `oldest` has not been reported."""
         known = self._reported
         return any(not span.end and span.start <= oldest and span.span_id not in known for span in self._spans)
 
     def take(self, oldest: int) -> Iterator[Span | None]:
-        """Yield the spans to write: those that ended, and those to report that began before a moment.
+        """Yield the spans to write: those that have ended, and unreported ones that began before `oldest`.
 
-        None stands for a span that there is nothing to say about.
+        Yields None for each other span.
         """
         spans, self._spans = self._spans, []
         for span in spans:
@@ -148,7 +148,7 @@ class Flusher:
         self.thread.start()
 
     def request_flush(self, timeout_s: float) -> bool:
-        """Have everything recorded so far handed to the transport; True if that happened in time."""
+        """Pass everything recorded so far to the transport; True if that succeeded in time."""
         with self._flushed:
             self._flush_requests += 1
             wanted = self._flush_requests
@@ -165,20 +165,20 @@ class Flusher:
         return not self.thread.is_alive()
 
     def note_loss(self, kind: str, reason: str, count: int) -> None:
-        """Note that the transport dropped batches; cumulative metrics are sent again to heal it."""
+        """Count batches that the transport dropped, and send cumulative metrics again."""
         self.recorder.losses.count(kind, reason, count)
         self.resend_metrics()
 
     def add_listener(self, listener: BatchListener) -> None:
-        """Have every batch shown to a function of this process too."""
+        """Call a function with every batch."""
         self._listeners = [*self._listeners, listener]
 
     def remove_listener(self, listener: BatchListener) -> None:
-        """Stop showing batches to a function; one that was never added is ignored."""
+        """Remove a listener; an unknown one is ignored."""
         self._listeners = [known for known in self._listeners if known != listener]
 
     def resend_metrics(self) -> None:
-        """Have every series sent again with the next flush."""
+        """Send every series again with the next flush."""
         self._resend_metrics = True
 
     def _run(self) -> None:
@@ -198,7 +198,7 @@ class Flusher:
                     next_flush = time.monotonic() + self.pace.interval_s
                     backoff.reset()
                 pause_s = 0.0
-            except Exception:  # the thread must outlive any defect of ours
+            except Exception:  # the thread must survive any bug
                 logger.exception(_DEFECT)
                 self._start_over()
                 pause_s = backoff.next_s()
@@ -213,7 +213,7 @@ class Flusher:
         self._announce(self._flush_requests)
 
     def _cannot_wait(self) -> bool:
-        """Return whether a failure, or work that does not end, has to be told before the next flush is due."""
+        """Return whether a failure or stuck work must be sent before the next flush is due."""
         if not self.pace.is_slowed:
             return False
         is_stuck = self._open.has_unreported(self._oldest())
@@ -273,7 +273,7 @@ class Flusher:
             for event in events:
                 try:
                     self._is_failing |= add(event, self._builder)
-                except Exception:  # noqa: BLE001  # one strange event must not cost its neighbors
+                except Exception:  # noqa: BLE001  # one bad event must not lose the others
                     self._survive_event()
 
         return handle_all
@@ -282,7 +282,7 @@ class Flusher:
         self._metrics.record_all(events, self._survive_event)
 
     def _give_way(self, hold_ns: int = _HOLD_NS) -> None:
-        """Send what fills a batch; let other threads run when they have waited for long enough."""
+        """Send a full batch; yield the GIL if it was held for long enough."""
         self._send_if_full()
         if self.recorder.now() - self._held_since > hold_ns:
             self._rest()
@@ -294,7 +294,7 @@ class Flusher:
     def _take_spans(self, spans: list[Span]) -> None:
         ended = [span for span in spans if span.end]
         if len(ended) < len(spans):
-            done = set(ended)  # one may end in this moment: it is looked at once
+            done = set(ended)  # a span may end right now: check each only once
             for span in spans:
                 if span not in done:
                     self._keep_open(span)
@@ -308,7 +308,7 @@ class Flusher:
             self.recorder.losses.count("spans", "too_many_open")
 
     def _check_open_spans(self, *, final: bool) -> None:
-        """Write those that ended since; report once those that stay open longer than a flush, or to the end."""
+        """Write spans that have ended; report those that are open for longer than a flush interval, or at the end."""
         due = self._open.take(self.recorder.now() if final else self._oldest())
         while chunk := list(islice(due, _CHUNK)):
             if spans := [span for span in chunk if span is not None]:
@@ -316,11 +316,11 @@ class Flusher:
             self._give_way()
 
     def _oldest(self) -> int:
-        """Return when a span that is still open must have begun to be reported."""
+        """Return the start time before which open spans are reported."""
         return self.recorder.now() - int(self._config.flush_interval_s * 1e9)
 
     def _add_spans(self, spans: list[Span]) -> None:
-        """Add spans; where one cannot be encoded, each by itself, so that it does not cost its neighbors."""
+        """Add spans; if one cannot be encoded, add them one by one, so that only that one is lost."""
         try:
             self._is_failing |= self._rows.add_spans(spans, self._builder)
         except Exception:  # noqa: BLE001
@@ -331,14 +331,14 @@ class Flusher:
                 self._add_spans([span])
 
     def _sample_sessions(self, sample: TextSample) -> None:
-        """Have new sessions sampled by their own step, which their phases need not know."""
+        """Sample new sessions by their own step, which their phases may not have."""
         for session in list(self.recorder.sessions):
             sample.takes(short_text(session.session_id), session.step, self.recorder.clock.wall_ns(session.start))
 
     # -- from rows to batches
 
     def flush(self, *, final: bool = False) -> None:
-        """Hand everything drained so far to the transport; a heartbeat when there was nothing for a while."""
+        """Send everything drained so far; sends a heartbeat after a period without events."""
         self._held_since = self.recorder.now()
         self.recorder.clock.follow_steps()
         self._check_open_spans(final=final)
@@ -360,7 +360,7 @@ class Flusher:
         builder = self._builder
         is_full = builder.value_count >= _VALUES_PER_BATCH or builder.packed_spans >= _SPANS_PER_BATCH
         if is_full or builder.size_bytes > self._max_batch_bytes:
-            self._rest()  # making a batch takes as long as a hold: a training thread may run in between
+            self._rest()  # building a batch takes as long as one hold: let a training thread run first
             self._send_batch()
 
     def _send_batch(self, *, final: bool = False) -> None:
@@ -379,13 +379,13 @@ class Flusher:
         for listener in self._listeners:
             try:
                 listener(batch)
-            except Exception:  # what it writes to may be full or gone; the batch is still sent
+            except Exception:  # the batch is still sent
                 logger.exception("a listener to batches failed.")
         self._send(encode(batch))
 
 
 def _pop_left(buffer: deque[Any], count: int) -> list[Any]:
-    """Return the oldest events; fewer where a full buffer dropped some in this moment."""
+    """Return the oldest events; fewer if a full buffer has just dropped some."""
     events: list[Any] = []
     with contextlib.suppress(IndexError):
         events.extend(starmap(buffer.popleft, repeat((), count)))  # keeps those before the error

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 def nothing_to_join() -> None:
-    """Say that no parent process records: 30 ns of every call that is disabled."""
+    """Return None: there is no run to join. A disabled call spends 30 ns here."""
 
 
 class SessionProducer:
-    """The part of a producer that records sessions; does next to nothing while `_recorder` is None."""
+    """The session calls of a producer; nearly free while `_recorder` is None."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._join: Callable[[], Recorder | None] = self._join_parent
-        """What a call does while nothing is recorded: join the run of a parent process. It is tried once."""
+        """Called while nothing is recorded: tries, once, to join the run of a parent process."""
 
     def _join_parent(self) -> Recorder | None:
-        """Start recording if a parent process left word of its run; see `Monitor`."""
+        """Start recording if a parent process exported its run; see `Monitor`."""
         self._join = nothing_to_join
         return None
 
     def active_recorder(self) -> Recorder | None:
-        """Return the recorder of this process, after joining a parent's run where there is one; None without any."""
+        """Return the recorder of this process, joining a parent's run if necessary; None while nothing is recorded."""
         return self._recorder or self._join()
 
     def session(
@@ -59,14 +59,14 @@ class SessionProducer:
         ...     s.finalize("accepted", reward=1.0)
 
         Args:
-            task_id: The dataset item; that of the enclosing `task` when left out.
-            session_id: An id of your own, unique in the run; one is made when it is left out.
+            task_id: The dataset item; that of the enclosing `task` if omitted.
+            session_id: A unique ID in the run; generated if omitted.
             step: The training step of everything inside.
-            group_id: The group that its reward is compared in, as GRPO does; the task's id when left out.
-            model_version: The weights that the sample is made with.
+            group_id: The group in which rewards are compared, as in GRPO; the task ID if omitted.
+            model_version: The version of the weights that generate the sample.
             rollout_stats: The counts of the executor: accepted, enqueued, rejected, running.
-            lane: Where the timeline shows it; a lane of all sessions when left out.
-            attributes: Anything else to keep with the session's span.
+            lane: The timeline lane; a lane shared by all sessions if omitted.
+            attributes: Other attributes of the session's span.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -101,8 +101,8 @@ class SessionProducer:
         ... def score(answer): ...
 
         Args:
-            name: What is done.
-            payload: Kept with the phase, in the session's record.
+            name: The name of the phase.
+            payload: Attributes of the phase, included in the session's record.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -117,8 +117,8 @@ class SessionProducer:
         ...         pass
 
         Args:
-            task_id: The item's id; one is made when it is left out.
-            attributes: Anything else to keep with the task's span.
+            task_id: The ID of the item; generated if omitted.
+            attributes: Other attributes of the task's span.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
