@@ -240,6 +240,14 @@ def test_refused_step_is_shown_as_what_it_is(insight_capture, caplog):
     assert "set_step('7') was refused: a step is an integer." in caplog.text
 
 
+def test_a_label_may_be_named_self(insight_capture):
+    insight.metric_count("rollouts", self="0")
+    with insight.trace_state("rollout", self="0"):
+        pass
+    assert insight_capture.metric("rollouts").labels == {"self": "0"}
+    assert insight_capture.span("rollout").attributes == {"self": "0"}
+
+
 # -- while nothing is recorded
 
 
