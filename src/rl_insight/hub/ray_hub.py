@@ -281,8 +281,7 @@ def _reachable_address(endpoint: Any, server_url: str) -> str:
         InsightError: the hub listens on loopback and the server is on another machine.
     """
     if endpoint.host in _EVERYWHERE:
-        host = _node_address()
-        return host_and_port(host, endpoint.port)
+        return host_and_port(_node_address(), endpoint.port)
     if is_loopback(endpoint.host) and not is_loopback(urlsplit(server_url).hostname or ""):
         raise InsightError(
             f"the server cannot reach {endpoint.url}: it is on another machine. Set prometheus.metrics_report_host."

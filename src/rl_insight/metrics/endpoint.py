@@ -114,7 +114,7 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 -- signature of the base class
-        logger.debug("a metrics connection from %s broke off: %r", client_address, sys.exc_info()[1])
+        logger.debug("a metrics connection from %s failed: %r", client_address, sys.exc_info()[1])
 
 
 class _Handler(BaseHTTPRequestHandler):
