@@ -120,7 +120,7 @@ def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_b
         (["report", "./nothing"], 1, "there is no file or directory ./nothing."),
         (["report", "nothing.jsonl", "other"], 1, "there is no file or directory nothing.jsonl."),
         (["report", "x.jsonl", "--run", "y"], 2, "not both"),
-        (["import", "nothing.jsonl"], 1, "there is no such file"),
+        (["import", "nothing.jsonl"], 1, "no such file or directory"),
         (["runs", "list"], 0, "There are no runs in"),
         (["runs", "show", "x"], 1, "there is no run 'x'"),
     ],
