@@ -168,7 +168,7 @@ def test_a_damaged_file_is_set_aside_and_the_run_goes_on_in_a_new_one(directory,
     os.truncate(path, 5000)
     with caplog.at_level(logging.ERROR):
         _write(directory, make, "bad")
-    assert "set the run file" in caplog.text
+    assert "moved the run file" in caplog.text
     (aside,) = directory.path.glob("bad.duckdb.corrupt-*")
     assert aside.stat().st_size == 5000
     assert directory.get("bad").processes == 1
