@@ -27,6 +27,15 @@ AVOID = {
     r"\bone (?!that|of|for|if|in|to|with|is|has)[a-z]+ a (run|second|process|batch|file|session|step|node|job|minute|row|series|sample|task|rank|lane)\b": "per",  # noqa: E501
     r"\b(two|three|four|\b\d+) (?!for|of|in|to)[a-z]+ a (second|minute|run|process|batch|step|node|job)\b": "per",
     r"\bhas (it )?told\b|\bwas told\b|\bis told\b": "reported",
+    r"\bprocessor time\b": "CPU time",
+    r"\bpictures (a|per) second\b": "frames per second",
+    r"\bone a (request|call|line|second)\b": "one per ...",
+    r"\bby (itself|themselves)\b": "automatically, on its own",
+    r"\b(anew|lately|in vain|at hand)\b": "again, recently, without success, available",
+    r"\bstands? for\b": "represents, replaces",
+    r"\bhand(s|ed) over\b": "delivers, passes",
+    r"\bsaid (no )?goodbye\b": "shut down cleanly",
+    r"\b[Nn]o \w+ fits?\b": "no matching ...",
 }
 """Pattern to what to write instead."""
 

@@ -24,7 +24,7 @@ class TooLargeError(SchemaError):
 
 
 class TransportError(InsightError):
-    """A batch could not be handed over; `retry_after_s` says how long the receiver asks to wait."""
+    """A batch could not be delivered; `retry_after_s` is how long the receiver asks to wait."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)

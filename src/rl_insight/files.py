@@ -17,7 +17,7 @@ ContentT = TypeVar("ContentT")
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
-    """Write a file; with `durable`, its content is on the disk before the name stands for it."""
+    """Write a file; with `durable`, its content is on disk before the file gets its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:

@@ -32,7 +32,7 @@ def launcher_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def launch_name(environ: Mapping[str, str]) -> str | None:
-    """Return a name that all processes of one launch share and no other launch has; None for a process by itself.
+    """Return a name that all processes of one launch share and no other launch has; None for a standalone process.
 
     On one node the launcher process names the launch, so it does not matter which port or id its user gave it. Across
     nodes it is the Slurm step, then the rendezvous id; the address of the rendezvous alone cannot tell two launches

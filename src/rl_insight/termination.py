@@ -53,7 +53,7 @@ class _Watch:
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Let the thread deliver, then end this process as SIGTERM would have done."""
-        os.write(self.ends[1], _MARK)  # where another library has taken over Python's own pipe meanwhile
+        os.write(self.ends[1], _MARK)  # in case another library has taken over Python's own pipe
         if self._is_delivering() and not self._delivered.is_set():
             return  # what the signal interrupted may be the delivery itself: the thread signals again after it
         self._delivered.wait(LONGEST_S)

@@ -90,7 +90,7 @@ class FakeClock:
 
 
 class _InlineFlusher(Flusher):
-    """A flusher without a thread: it works where it is asked to, so that a test sees the same thing every time."""
+    """A flusher without a thread: it runs only when called, so tests are deterministic."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -148,7 +148,7 @@ test("a connection that starts paused opens nothing until it is resumed", () => 
   expect(world.streams).toHaveLength(1);
 });
 
-test("after the machine slept, the connection is opened anew", () => {
+test("after the machine slept, the connection is opened again", () => {
   const { world } = started();
   world.stream.send("hello");
   world.pass(30_000);

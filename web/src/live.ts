@@ -168,7 +168,7 @@ export class LiveConnection {
   }
 
   private onError(): void {
-    // Browsers retry by themselves only after some failures; closing and opening again treats all of them alike.
+    // Browsers retry automatically only after some failures; closing and opening again treats all of them alike.
     this.disconnect();
     this.update({ state: "disconnected" });
     this.retryTimer = this.world.later(() => {

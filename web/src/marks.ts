@@ -1,4 +1,4 @@
-// Events, checkpoints, restarts and annotations: what every time axis shows beside its data.
+// Events, checkpoints, restarts and annotations: shown on every time axis along with its data.
 import { createContext, useContext } from "react";
 import type { Mark } from "./api";
 import { formatDuration, shorten } from "./units";

@@ -86,7 +86,7 @@ def start(
         settings = load_settings(config, words, options)
     if detach:
         return _start_detached(settings, words, options, config)
-    # Importing the server creates 180,000 permanent objects: collecting garbage meanwhile takes 1/6 of the startup.
+    # Importing the server creates 180,000 permanent objects: garbage collection would take 1/6 of the startup time.
     gc.disable()
     from rl_insight.server.lifecycle import serve
 

@@ -68,7 +68,7 @@ class Redactor:
         return known
 
     def hide(self, value: Any) -> Any:
-        """Return what stands for a secret: a mask, a hash, or `DROPPED`."""
+        """Return the replacement for a secret: a mask, a hash, or `DROPPED`."""
         if self._action == "drop":
             return DROPPED
         if self._action == "hash":

@@ -55,7 +55,7 @@ class StepExchange:
         """Tell the steps that began here, or learn those of the driver; called before the buffers are emptied.
 
         A worker waits a moment before it asks: what began in the driver before this call is then known to the hub.
-        What the worker records meanwhile stays in the buffers until the next time, see `limit`.
+        Events recorded in the meantime stay in the buffers until the next call, see `limit`.
         """
         recorder = self._recorder
         self._limits = {}

@@ -88,7 +88,7 @@ class FolderLock:
         return self.is_held
 
     def remove_folder(self) -> None:
-        """Remove an empty folder; the lock is kept until it is gone, so that no other process moves in meanwhile."""
+        """Remove an empty folder; the lock is held until it is gone, so that no other process starts using it."""
         if self.is_held:
             with contextlib.suppress(OSError):
                 (self.folder / _LOCK_NAME).unlink()

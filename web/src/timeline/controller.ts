@@ -1,5 +1,5 @@
 // Holds the window on show and what is under the pointer, and draws when something changed.
-// Lives outside React: sixty pictures a second need no rendering of components.
+// Lives outside React: sixty frames per second must not re-render components.
 import { api } from "../api";
 import { type Block, type Blocks, blockAt, knowsLane, lastLines } from "./blocks";
 import { prepared, readColours } from "./canvas";

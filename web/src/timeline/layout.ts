@@ -18,7 +18,7 @@ export function isFolded({ all, keys }: Folding, key: string): boolean {
   return all !== keys.has(key);
 }
 
-/** How lanes are put into groups and order; pinned ones come first, in a group by themselves. */
+/** How lanes are put into groups and order; pinned ones come first, in their own group. */
 export interface Arrangement {
   grouping: Grouping;
   order: LaneOrder;

@@ -212,7 +212,7 @@ function Accelerators({
       )}
       <p className="muted">
         <ViewLink view="timeline" state={timelineWindow(range.start_ns, range.end_ns, { metric: quantity.metric })}>
-          See it beside the timeline
+          Show it next to the timeline
         </ViewLink>
       </p>
     </Panel>

@@ -31,7 +31,7 @@ class TryAgainError(TransportError):
 
 
 class DeliveryRefusedError(BatchRefusedError):
-    """A request that the receiver rejected for good; `status` is the HTTP status, or 0."""
+    """A request that the receiver rejected permanently; `status` is the HTTP status, or 0."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)

@@ -80,7 +80,7 @@ class OtlpOutcome(msgspec.Struct, frozen=True):
     """The result of an OTLP request."""
 
     rejected: int = 0
-    """Spans, points or records that were rejected for good; the others are stored."""
+    """Spans, points or records that were rejected permanently; the others are stored."""
     problem: str = ""
     """Why they were rejected."""
     failure: str = ""

@@ -43,7 +43,7 @@ def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
     """Write frames, like those of offline runs; returns how many records they hold."""
 
     def frames(batch: Batch) -> Parts:
-        # They are numbered anew, so these are not the batches that the process sent.
+        # They have new sequence numbers, so these are not the batches that the process sent.
         batch.process = replace(batch.process, process_id=copy_of(batch.process.process_id, "export"))
         yield frame(encode(batch)), sum(len(getattr(batch, name)) for name in RECORDED) + len(batch.losses)
 
