@@ -110,8 +110,8 @@ class TestYaml:
         ("text", "said"),
         [
             ("server: {prot: 1}", "server.prot in .* is not a setting. Did you mean server.port?"),
-            ("server: {backend: docker}", "only local is possible"),
-            ("server: {enable: false}", "only true is possible"),
+            ("server: {backend: docker}", "only local is supported"),
+            ("server: {enable: false}", "only true is supported"),
             ("tempo: 3", "it must be a section"),
             ("grafana: {port: abc}", "stack.grafana.port"),
         ],

@@ -7,13 +7,14 @@ import json
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from click.testing import CliRunner
 
 from rl_insight.cli import stack as commands
 from rl_insight.errors import ConfigError
-from rl_insight.stack import MetricsEndpointOfServer, MissingProgramError, StackError, start_stack
+from rl_insight.stack import MetricsEndpointOfServer, MissingProgramError, StackError, stack_status, start_stack
 from rl_insight.stack.install import platform_words
 from rl_insight.stack.programs import PROGRAMS
 
@@ -110,7 +111,7 @@ def test_status_tells_about_each_service(tmp_path, settings, prometheus_program,
         assert version
         commands.say_stack(tmp_path)
         assert capsys.readouterr().out.count("Prometheus") == 1
-        described = json.loads(json.dumps(commands.stack_json(tmp_path)))
+        described = json.loads(msgspec.json.encode(stack_status(tmp_path)))
         assert described["running"]
         assert described["services"][0]["name"] == "prometheus"
 

@@ -100,8 +100,12 @@ class Catalog:
         return state
 
     def has_original(self, process_id: str) -> bool:
-        """Return whether a process is a copy, from an export, of one whose own batches are in this run."""
-        return original_of(process_id) in self.processes
+        """Return whether records of a process, read from a file, are in this run already, from the process itself."""
+        original = original_of(process_id)
+        if original is not None:
+            return original in self.processes
+        state = self.processes.get(process_id)
+        return state is not None and state.intake.clock.delay_ns is not None
 
     def take(self, batch: Batch, state: ProcessState, now_ns: int) -> bool:
         """Take a batch; False if it had been taken before."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from rl_insight.exchange.exporting._read_back import read_back
 from rl_insight.exchange.exporting.rows import Selection
@@ -16,7 +15,7 @@ from rl_insight.metrics import batch_families
 from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
 from rl_insight.otlp.encode.json import log_object, metric_object, request, span_object
 from rl_insight.schema import Batch, encode, frame, process_record, record_json, records
-from rl_insight.schema.names import DEFAULT_NAMESPACE, copy_of
+from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.schema.tables import RECORDED
 from rl_insight.store.queries import Cursor
 
@@ -43,8 +42,6 @@ def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
     """Write frames, like those of offline runs; returns how many records they hold."""
 
     def frames(batch: Batch) -> Parts:
-        # They have new sequence numbers, so these are not the batches that the process sent.
-        batch.process = replace(batch.process, process_id=copy_of(batch.process.process_id, "export"))
         yield frame(encode(batch)), sum(len(getattr(batch, name)) for name in RECORDED) + len(batch.losses)
 
     return _write(cursor, path, selection, frames)
