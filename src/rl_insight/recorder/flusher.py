@@ -35,7 +35,7 @@ _HOLD_NS = 300_000
 """How long to hold the GIL at a time. A training thread that never releases it is forced to every 5 ms (the switch
 interval of the interpreter) and then waits this long."""
 _BACKLOG = 10_000
-_BACKLOG_HOLD_NS = 1_200_000
+_BACKLOG_HOLD_NS = 600_000
 """With a larger backlog, hold it longer: otherwise 50,000 spans per second would pile up."""
 _REST_S = 0.000_2
 _SPANS_PER_BATCH = 3_000
