@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from io import BytesIO
+from threading import Event
 
 import pytest
 
 from rl_insight.exchange.exporting.exporter import export_run
 from rl_insight.exchange.importing.destinations import ServerAnswer, ServerDestination, StoreDestination
 from rl_insight.exchange.importing.importer import Importer
-from rl_insight.schema import BatchBuilder, Process
+from rl_insight.schema import BatchBuilder, Process, decode, read_frames
 from rl_insight.store import queries
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
+from rl_insight.store.writer import StoreWriter
 
 FORMATS = ("jsonl", "rli", "otlp", "chrome")
 SUFFIX = {"otlp": "json", "chrome": "json"}
@@ -85,10 +88,6 @@ def test_batches_sent_to_a_server_say_that_they_come_from_a_file(export, tmp_pat
 
     Importer(ServerDestination(post), data_dir=tmp_path / "data", run_id="again").add(export("jsonl"))
     with RunStore(tmp_path / "server.duckdb", min_free_bytes=0, create=True) as store:
-        from io import BytesIO
-
-        from rl_insight.schema import decode, read_frames
-
         store.commit([decode(payload) for body in bodies for payload in read_frames(BytesIO(body))])
         with store.reader() as cursor:
             assert {one.state for one in queries.processes(cursor, time.time_ns())} == {"ended"}
@@ -97,8 +96,6 @@ def test_batches_sent_to_a_server_say_that_they_come_from_a_file(export, tmp_pat
 
 
 def test_a_file_that_is_followed_belongs_to_a_live_process(export, runs, tmp_path):
-    from threading import Event
-
     stop = Event()
     stop.set()
     Importer(StoreDestination(runs), data_dir=tmp_path / "data", run_id="again").follow(export("jsonl"), stop)
@@ -119,3 +116,23 @@ def test_the_export_of_a_run_is_not_stored_again_in_that_run(export, runs, tmp_p
     with runs.open("r1") as store, store.reader() as cursor:
         assert queries.summary(cursor) == before
     assert _import(path, runs, tmp_path, run_id="copy").new_batches > 0
+
+
+def test_a_writer_acknowledges_the_export_of_its_own_run_without_storing_it(export, runs, tmp_path):
+    """As a server does: each batch is answered, new or not."""
+    bodies = []
+
+    def post(body):
+        bodies.append(body)
+        return ServerAnswer(200, duplicates=1)
+
+    Importer(ServerDestination(post), data_dir=tmp_path / "data").add(export("jsonl"))
+    copies = [decode(payload) for body in bodies for payload in read_frames(BytesIO(body))]
+    writer = StoreWriter(runs)
+    try:
+        original = writer.submit_all([(_recorded(), 100)]).result(30)
+        found = writer.submit_all([(copy, 100) for copy in copies]).result(30)
+    finally:
+        writer.close()
+    assert original == [True]
+    assert found == [False] * len(copies) != []

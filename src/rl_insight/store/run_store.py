@@ -14,6 +14,7 @@ import duckdb
 
 from rl_insight.intake import Intake
 from rl_insight.schema import Batch
+from rl_insight.schema.names import original_of
 from rl_insight.store.catalog import Catalog
 from rl_insight.store.connections import RunFile, safe_settings
 from rl_insight.store.errors import StoreError, StoreFullError, StoreVersionError
@@ -139,8 +140,9 @@ class RunStore(RunFile):
         return not self._catalog.is_behind
 
     def intake(self, process_id: str) -> Intake:
-        """Return the intake of a process; call it only on the committing thread."""
-        return self._catalog.processes[process_id].intake
+        """Return the intake of a process, or of the original of a copy; call it only on the committing thread."""
+        known = self._catalog.processes
+        return known[process_id if process_id in known else original_of(process_id) or process_id].intake
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
