@@ -6,8 +6,8 @@ from __future__ import annotations
 def seconds_text(seconds: float) -> str:
     """Return a duration.
 
-    >>> seconds_text(0.042), seconds_text(1.234), seconds_text(44.4), seconds_text(3_180)
-    ('42 ms', '1.2 s', '44 s', '53 min')
+    >>> seconds_text(0.042), seconds_text(1.234), seconds_text(44.4), seconds_text(320), seconds_text(3_180)
+    ('42 ms', '1.2 s', '44 s', '5.3 min', '53 min')
     """
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -15,6 +15,8 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
+    if seconds < 600:
+        return f"{seconds / 60:.1f} min"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"

@@ -122,7 +122,9 @@ class OverloadedHost(_Machine):
 class DiskFull(_Machine):
     """A disk is filling up."""
 
-    threshold = "At least {limit:.0%} of the disk is in use; critical from {critical:.0%}."
+    threshold = (
+        "At least {limit:.0%} of the disk is in use, as read in the last {window_s} s; critical from {critical:.0%}."
+    )
     remedy = "Remove old checkpoints, and move the spill directory."
     parameters = (
         Parameter("limit", 0.95, "Share in use"),
@@ -132,9 +134,10 @@ class DiskFull(_Machine):
     requires = HOSTS
     devices = "hosts"
 
-    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:  # noqa: ARG002
+    def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
         used, total = device.latest("disk_used_bytes"), device.latest("disk_total_bytes")
-        if used is None or not total or used / total < self["limit"]:
+        is_recent = bool(device.between("disk_used_bytes", since, model.as_of_ns))
+        if not is_recent or used is None or not total or used / total < self["limit"]:
             return None
         return Signal(
             {"host": device.host},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections import deque
 from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import CANONICAL, state_kind
 from rl_insight.diagnosis.robust import baseline
-from rl_insight.diagnosis.rule import Input, Parameter, StepRule
+from rl_insight.diagnosis.rule import AT_ONCE, Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import seconds_text, share_text
@@ -104,11 +106,24 @@ class SlowWeightSync(StepShare):
 
 
 class _OccasionalShare(StepShare):
-    """Work that only some steps have: its share is that of the last ten steps."""
+    """Work that only some steps have: limited in its share of the last ten steps, and in its time in each."""
 
+    confirmation = AT_ONCE
+    """Ten steps are looked at together, and one that takes too long is a fault by itself."""
     rank = 60
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:  # noqa: ARG002
+    @abstractmethod
+    def _limit_s(self, model: RunModel) -> float:
+        """Return how long it may take each time."""
+
+    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        seconds, name = self._seconds_of(model, step)
+        limit_s = self._limit_s(model)
+        if seconds > max(limit_s, self["floor_s"]):
+            signal = self._signal(seconds, step.seconds, name, "one step")
+            signal.explanation = f"The limit each time is {seconds_text(limit_s)}."
+            del signal.impact["seconds_per_step"]
+            return [signal]
         window = [one for one in model.steps.closed[-10:] if not one.is_warm_up]
         if len(window) < 10:
             return None
@@ -138,6 +153,9 @@ class SlowValidation(_OccasionalShare):
     kind, metric, what = "validation", "validation_time", "validation"
     severity = "info"
 
+    def _limit_s(self, model: RunModel) -> float:
+        return self["factor"] * (model.steps.usual_seconds() or math.inf)
+
 
 class SlowCheckpoint(_OccasionalShare):
     """Checkpoints stall the run."""
@@ -151,13 +169,8 @@ class SlowCheckpoint(_OccasionalShare):
     )
     kind, metric, what = "checkpoint", "checkpoint_time", "checkpoints"
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        seconds, name = self._seconds_of(model, step)
-        if seconds <= self["longest_s"]:
-            return super()._look(model, step)
-        signal = self._signal(seconds, step.seconds, name, "one step")
-        del signal.impact["seconds_per_step"]
-        return [signal]
+    def _limit_s(self, model: RunModel) -> float:  # noqa: ARG002
+        return self["longest_s"]
 
 
 class DataStarvation(StepShare):
