@@ -31,6 +31,8 @@ for step in range({STEPS}):
         insight.metric_gauge("reward", step / 10)
         insight.metric_gauge("entropy", 2.0 - step / 10)
         insight.metric_count("samples", 8)
+        insight.metric_gauge("actor/loss", step / 100)
+        insight.metric_histogram("length", 10.0 * (step + 1))
         insight.log("WARNING", f"step {{step}} is slow", tokens=7)
         insight.trace_event("checkpoint", path="/x")
 with insight.trace_span("update_critic", {{"nested": {{"a": [1, 2]}}}}):

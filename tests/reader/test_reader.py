@@ -158,6 +158,25 @@ def test_rows_are_read_lazily_filtered_and_limited(place):
         assert run.sql("SELECT count(*) AS n FROM spans WHERE name = 'update'").to_dicts() == [{"n": STEPS}]
 
 
+def test_a_metric_goes_by_the_name_under_which_it_was_recorded(place):
+    with insight.open_run("grpo-7b-a", data_dir=place) as run:
+        assert run.metric("actor/loss").to_columns()["value"] == [step / 100 for step in range(STEPS)]
+        with pytest.raises(ConfigError, match="grpo-7b-a has no metric 'rewards': did you mean 'reward'"):
+            run.metric("rewards").to_dicts()
+        with pytest.raises(ConfigError, match=r"no metric 'zzz': metrics\(\) lists"):
+            run.metric("zzz").to_dicts()
+
+
+def test_a_histogram_is_read_as_quantiles(place):
+    with insight.open_run("grpo-7b-a", data_dir=place) as run:
+        rows = run.metric("length").to_dicts()
+        assert {row["quantile"] for row in rows} == {"0.5", "0.95", "0.99"}
+        medians = [row["value"] for row in rows if row["quantile"] == "0.5"]
+        assert medians == pytest.approx([10.0 * (step + 1) for step in range(STEPS)], rel=0.022)
+        with pytest.raises(ConfigError, match="'length' is a histogram"):
+            run.metric("length", aggregation="sum").to_dicts()
+
+
 def test_what_cannot_be_asked_is_said_before_anything_is_read(place):
     with insight.open_run("grpo-7b-a", data_dir=place) as run:
         with pytest.raises(

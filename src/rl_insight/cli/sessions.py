@@ -55,8 +55,9 @@ def sessions(
         say(f"There are no {wanted} in {scope_text(chosen, source.run_id)}.")
         return
     names = _phase_names(found)
-    columns = ["session", "task", "status", "step", "total", "queue", "runner", *names, "post", "reward"]
-    optional = ["task", "runner", "queue", "post", *names[::-1], "reward", "step"]
+    before, after = ["session", "task", "status", "step", "total", "queue", "runner"], ["post", "reward"]
+    phases = [f"{name} time" if name in before + after else name for name in names]
+    columns, optional = [*before, *phases, *after], ["task", "runner", "queue", "post", *phases[::-1], "reward", "step"]
     say_table(columns, [_row(session, names) for session in found], whole=["session"], optional=optional)
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +10,11 @@ from functools import partial
 from typing import Any, Literal
 
 from rl_insight.errors import ConfigError
+from rl_insight.metrics.kinds import KINDS
 from rl_insight.reader import pages
 from rl_insight.reader.rows import Row, Rows
 from rl_insight.reader.sources import RunSource
+from rl_insight.schema.names import metric_name
 
 _IN_TIME = frozenset({"text", "start_ns", "end_ns", "span_id", "process_id", "session_id", "step", "lane"})
 _SPANS = frozenset(
@@ -130,12 +133,15 @@ class Run:
         points: int = 1_000,
         **conditions: Any,
     ) -> Rows:
-        """Return the values of a gauge or counter: one row per step or interval and group of series.
+        """Return the values of a metric: one row per step or interval and group of series.
+
+        A histogram has three rows instead, the column `quantile` says which: 0.5, 0.95 or 0.99.
 
         Args:
-            name: the metric's name.
+            name: the metric's name, as it was recorded or as `metrics()` lists it.
             by: `step`, or `time` in intervals.
-            aggregation: how the values of a group are combined; by default the average, for counters the rate.
+            aggregation: how the values of a group are combined; by default the average, for counters the rate. Not for
+                histograms.
             match: conditions on labels, such as `role=rollout` or `rank=~[0-3]`.
             group_by: labels to group by; None keeps every series separate, by default all are combined.
             points: the number of time intervals.
@@ -158,7 +164,18 @@ class Run:
                 return
             asked |= {"start_ns": start, "end_ns": max(end, start) + 1}
             asked.setdefault("width", max(1, (asked["end_ns"] - start) // max(1, points)))
-        for line in self._source.ask("metrics/range", metric=name, axis=by, **asked):
+        kinds = {one["name"]: one["kind"] for one in self._source.ask("metrics")}
+        stored = name if name in kinds else metric_name(name)
+        if stored not in kinds:
+            near = difflib.get_close_matches(stored, kinds, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "metrics() lists those it has."
+            raise ConfigError(f"{self.run_id} has no metric {name!r}: {hint}")
+        question = "metrics/range"
+        if KINDS[kinds[stored]].is_distribution:
+            question = "metrics/quantiles"
+            if "aggregation" in asked:
+                raise ConfigError(f"{name!r} is a histogram: it has quantiles, and cannot be combined by aggregation=.")
+        for line in self._source.ask(question, metric=stored, axis=by, **asked):
             for x, y in zip(line["x"], line["y"], strict=True):
                 yield {("step" if by == "step" else "time_ns"): x, "value": _SPECIAL.get(y, y), **line["labels"]}
 
