@@ -9,6 +9,7 @@ all processes, for people who open the file themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import duckdb
@@ -268,34 +269,34 @@ def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[s
         StoreCorruptError: the file has tables, but is not a run file.
         StoreVersionError: the file is newer than this program.
     """
-    newest = len(upgrades) + 1
-    found = _version(connection)
-    if is_current(connection, upgrades):
+    tables = _tables(connection)
+    found = _version(connection, tables, upgrades)
+    missing = _missing(connection, tables)
+    steps = upgrades[found - 1 :] if found else ()
+    if found and not steps and not missing:
         return found
     connection.execute("BEGIN")
-    for step in upgrades[found - 1 :] if found else ():
-        for statement in step:
-            connection.execute(statement)
-    for statement in _missing(connection):
+    for statement in chain.from_iterable(steps):
         connection.execute(statement)
-    for name, (columns, source) in VIEWS.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {columns} FROM {source}")  # noqa: S608  (constants)
+    if steps:
+        missing = _missing(connection, _tables(connection))
+    views = [
+        f"CREATE OR REPLACE VIEW {name} AS SELECT {columns} FROM {source}"  # noqa: S608  (constants)
+        for name, (columns, source) in VIEWS.items()
+    ]
+    connection.execute(";".join(missing + views))
     if not found:
         connection.execute("INSERT INTO meta VALUES ('rolled_up_rows', '0')")
     connection.execute("DELETE FROM meta WHERE key = 'schema_version'")
-    connection.execute("INSERT INTO meta VALUES ('schema_version', $version)", {"version": str(newest)})
+    connection.execute("INSERT INTO meta VALUES ('schema_version', $version)", {"version": str(len(upgrades) + 1)})
     connection.execute("COMMIT")
     return found
 
 
 def is_current(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> bool:
     """Return whether a run file needs no migration; errors are those of `migrate`."""
-    found, newest = _version(connection), len(upgrades) + 1
-    if found > newest:
-        raise StoreVersionError(
-            f"the run file has store version {found}: this program reads up to {newest}. Use a newer rl-insight."
-        )
-    return found == newest and not _missing(connection)
+    tables = _tables(connection)
+    return _version(connection, tables, upgrades) == len(upgrades) + 1 and not _missing(connection, tables)
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
@@ -303,19 +304,23 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
     return {name for (name,) in rows}
 
 
-def _version(connection: duckdb.DuckDBPyConnection) -> int:
-    tables = _tables(connection)
+def _version(connection: duckdb.DuckDBPyConnection, tables: set[str], upgrades: Sequence[Sequence[str]]) -> int:
     if tables and "meta" not in tables:
         raise StoreCorruptError("not a run file: it is a DuckDB database of something else.")
     if not tables:
         return 0
     rows = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()
-    return int(rows[0][0]) if rows else 0
+    found, newest = int(rows[0][0]) if rows else 0, len(upgrades) + 1
+    if found > newest:
+        raise StoreVersionError(
+            f"the run file has store version {found}: this program reads up to {newest}. Use a newer rl-insight."
+        )
+    return found
 
 
-def _missing(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _missing(connection: duckdb.DuckDBPyConnection, tables: set[str]) -> list[str]:
     """Return the statements that add missing tables and columns."""
-    if not _tables(connection):  # a new file: listing its columns would take a fifth of the time to create it
+    if not tables:  # a new file: listing its columns would take a fifth of the time to create it
         return [_create(table, columns) for table, columns in TABLES.items()]
     known: dict[str, set[str]] = {}
     for table, column in connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall():

@@ -109,7 +109,7 @@ class _OccasionalShare(StepShare):
     """Work that only some steps have: limited in its share of the last ten steps, and in its time in each."""
 
     confirmation = AT_ONCE
-    """Ten steps are looked at together, and one that takes too long is a fault by itself."""
+    """Ten steps are judged together, and a single one that takes too long is enough."""
     rank = 60
 
     @abstractmethod
