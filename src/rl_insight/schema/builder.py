@@ -177,8 +177,7 @@ class BatchBuilder:
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
         """Add a metric with its labels, a JSON object as text; returns its position for samples."""
-        text = self.text
-        self.series.extend((text(name), text(kind), text(documentation), text(labels)))
+        self.series.extend(map(self.text, (name, kind, documentation, labels)))
         return len(self.series) // _SERIES_WIDTH - 1
 
     def add_sample(self, series: int, *, time_ns: int, value: float, step: int | None = None) -> None:

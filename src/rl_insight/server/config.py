@@ -95,7 +95,7 @@ class DiagnosisSettings:
     enabled: bool = True
     """Whether live runs are diagnosed."""
     interval_s: Interval = 5.0
-    """Between two evaluations; up to twice as long if they take more than 3% of a core."""
+    """Between two evaluations; up to twice as long if they take more than 2% of a core."""
     stacks: bool = True
     """Whether processes are asked for stacks of their threads and tasks: when work is stuck, and on demand."""
     rules: dict[str, Any] = field(default_factory=dict)

@@ -105,7 +105,7 @@ class DataDirectory:
 
 def _unusable(path: Path, error: OSError) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"cannot write to the data directory {path}: the disk is full. Make room, or choose another --data-dir."
+        return f"cannot write to the data directory {path}: the disk is full. Free space, or choose another --data-dir."
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"cannot use the data directory {path}: permission denied. Choose a directory you own with --data-dir."
     return f"cannot use the data directory {path}: {error.strerror or error}. Choose another with --data-dir."

@@ -146,23 +146,24 @@ class SessionPhase(AlsoAsync):
         payload = {**self._start_payload} if self._start_payload else None
         self._phase = phase = Phase(recorder, self._name, payload, PHASE_SEGMENT)
         name = str(self._session_id)
+        tokens: tuple[Token[Any], ...] = ()
         # Inside the session's own block, a phase is a child of the current span; elsewhere, of the session.
-        parent: SpanLike | None = current_span.get()
-        if current_session_id.get() != name:
-            parent = self._sessions.session(self._session_id)
-        session_token = current_session_id.set(name)
+        if current_session_id.get() == name:
+            parent: SpanLike | None = current_span.get()
+        else:
+            parent, tokens = self._sessions.session(self._session_id), (current_session_id.set(name),)
         phase.begin(parent)
-        self._tokens: tuple[Token[Any], ...] = (session_token, current_span.set(phase))
+        self._tokens = (current_span.set(phase), *tokens)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         phase, self._phase = self._phase, None
         if phase is None:
             return
-        payload = self._end_payload() if callable(self._end_payload) else self._end_payload
-        for key, value in (payload or {}).items():
-            phase.set_attribute(key, value)
+        if self._end_payload is not None:
+            payload = self._end_payload() if callable(self._end_payload) else self._end_payload
+            for key, value in (payload or {}).items():
+                phase.set_attribute(key, value)
         phase.finish(kind)
-        session_token, span_token = self._tokens
-        reset(current_span, span_token)
-        reset(current_session_id, session_token)
+        for token in self._tokens:
+            reset(token.var, token)

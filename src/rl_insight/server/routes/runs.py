@@ -88,7 +88,7 @@ async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> No
             if since_check >= _FREE_CHECK_BYTES:
                 since_check = 0
                 if shutil.disk_usage(path.parent).free < min_free_bytes + 2 * _FREE_CHECK_BYTES:
-                    raise StoreFullError("the run file is too large for the server's disk. Make room there.")
+                    raise StoreFullError("the run file is too large for the server's disk. Free some space there.")
             await run_in_threadpool(stream.write, part)
 
 
