@@ -104,4 +104,9 @@ describe("moments of another day say the day", () => {
     expect(tickTexts(moments, today)).toEqual(["03-03 22:00", "23:00:00", "03-04 00:00", "01:00:00"]);
     expect(tickTexts([at("2026-03-05T09:30:00")], today)).toEqual(["09:30:00"]);
   });
+
+  test("along a short axis, no two are the same", () => {
+    const moments = ["2026-03-05T09:30:00.000", "2026-03-05T09:30:00.500", "2026-03-05T09:30:01.000"].map(at);
+    expect(tickTexts(moments, today)).toEqual(["09:30:00.000", "09:30:00.500", "09:30:01.000"]);
+  });
 });

@@ -127,12 +127,16 @@ export function formatMoment(ns: number | null | undefined, todayNs: number = no
     : `${dayOf(ns)} ${formatClock(ns)}`;
 }
 
-/** Clock times along an axis; the first tick of a day shows the date, unless it is today. */
+/**
+ * Clock times along an axis, with milliseconds if ticks are less than a second apart; the first tick of a day shows the
+ * date, unless it is today.
+ */
 export function tickTexts(moments: readonly number[], todayNs: number = nowMs() * NS.ms): string[] {
   let day = formatDate(todayNs).slice(0, 10);
+  const isFine = moments.length > 1 && moments[1]! - moments[0]! < NS.s;
   return moments.map((ns) => {
     const own = formatDate(ns).slice(0, 10);
-    const text = own === day ? formatClock(ns) : `${dayOf(ns)} ${formatClock(ns).slice(0, 5)}`;
+    const text = own === day ? formatClock(ns, isFine) : `${dayOf(ns)} ${formatClock(ns).slice(0, 5)}`;
     day = own;
     return text;
   });

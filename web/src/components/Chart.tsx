@@ -266,7 +266,7 @@ function options(
         ...axis,
         grid: { show: false },
         size: 26,
-        space: xKind === "time" ? 76 : 60,
+        space: xKind === "time" ? 84 : 60,
         values: (_plot, ticks) =>
           xKind === "time"
             ? tickTexts(ticks.map((tick) => tick * 1e9))
