@@ -198,6 +198,16 @@ const COLUMNS: readonly Column<LineGroup>[] = [
     render: ({ line }) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>,
   },
   {
+    key: "message",
+    title: "Message",
+    width: "minmax(240px, 1fr)",
+    render: ({ line, count }) => (
+      <span className="mono" title={shorten(line.message, 500)}>
+        {count > 1 && <span className="badge">{`${formatCount(count)} ×`}</span>} {shorten(line.message, 500)}
+      </span>
+    ),
+  },
+  {
     key: "process",
     title: "Process",
     width: "110px",
@@ -212,16 +222,6 @@ const COLUMNS: readonly Column<LineGroup>[] = [
     ),
   },
   { key: "step", title: "Step", width: "56px", align: "right", render: ({ line }) => formatCount(line.step) },
-  {
-    key: "message",
-    title: "Message",
-    width: "minmax(300px, 1fr)",
-    render: ({ line, count }) => (
-      <span className="mono" title={shorten(line.message, 500)}>
-        {count > 1 && <span className="badge">{`${formatCount(count)} ×`}</span>} {shorten(line.message, 500)}
-      </span>
-    ),
-  },
   {
     key: "links",
     title: "",
