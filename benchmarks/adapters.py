@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.harness import Figure, Loop, Options, measure_calls, say
 from benchmarks.producer import open_telemetry_tracer
 from benchmarks.sessions import areal_sessions
+from rl_insight.integrations.timers import record_blocks
 from rl_insight.monitor import default_monitor
 
 NAME = "adapters"
@@ -170,9 +171,8 @@ def _skyrl_timer(rounds: int) -> Iterator[Figure]:
     stubs: Any = importlib.import_module("stubs")
     for name in ("skyrl", "skyrl.train", "skyrl.train.utils"):
         stubs.package(name)
-    integration: Any = importlib.import_module("rl_insight.integrations.skyrl")
     plain, hooked = (_skyrl_utils(folder) for _ in range(2))
-    integration._patch_timer(hooked)
+    record_blocks(hooked)
 
     def timing(module: Any) -> Loop:
         def loop(calls: int) -> None:
