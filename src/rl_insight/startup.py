@@ -1,4 +1,4 @@
-"""From a configuration to a running pipeline: recorder, flusher, transport."""
+"""Builds a running pipeline from a configuration: recorder, flusher, transport."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ logger = logging.getLogger("rl_insight")
 
 _JOIN_S = 2.0
 _STEP_MARKS = 256
-"""Steps that a driver keeps until its flusher has passed them on."""
+"""Steps that a driver keeps until its flusher has published them."""
 
 
 class Companion(Protocol):
     """Listens to the batches of a pipeline and is closed with it."""
 
     def close(self, timeout_s: float) -> None:
-        """Finish what was taken, within a bounded time."""
+        """Finish accepted work within a bounded time."""
 
     def get_status(self) -> dict[str, Any]:
         """Return its state."""
@@ -65,7 +65,7 @@ class Pipeline:
             return True
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            # An abstract name leaves nothing behind, however the process ends.
+            # An abstract name leaves nothing behind, no matter how the process ends.
             claim.bind(b"\0rl-insight-link-" + hashlib.sha256(f"{os.geteuid()} {url}".encode()).digest())
         except OSError as error:
             claim.close()
@@ -116,7 +116,7 @@ def resolve(config: InsightConfig) -> InsightConfig | None:
 
 
 def load(config: Any, **overrides: Any) -> InsightConfig:
-    """Return the configuration that `init` was given, checked.
+    """Return the validated configuration for `init`.
 
     Raises:
         ConfigError: it is invalid; the message says why.
@@ -129,7 +129,7 @@ def load(config: Any, **overrides: Any) -> InsightConfig:
 
 
 _SECTIONS = ("server", "prometheus", "recorder", "redaction", "http", "file", "ray", "otlp")
-"""A child inherits those that it does not set itself."""
+"""Sections that a child inherits unless it sets them."""
 
 
 def joined(settings: InsightConfig, inherited: str | None) -> InsightConfig:
@@ -152,7 +152,7 @@ def joined(settings: InsightConfig, inherited: str | None) -> InsightConfig:
 
 
 def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
-    """Make the transport that a resolved configuration names, and start the flusher."""
+    """Create the transport of a resolved configuration and start the flusher."""
     process = identify(config)
     transport = create_transport(config.server.backend, config, process)
     if config.otlp.traces_endpoint and config.server.backend != "ray":
@@ -166,9 +166,9 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
     transport.on_flush_interval = flusher.pace.follow
     if transport.leads_steps:
         recorder.step_marks = deque(maxlen=_STEP_MARKS)
-        flusher.steps = StepExchange(recorder, tell=transport.tell_step)
+        flusher.steps = StepExchange(recorder, publish=transport.tell_step)
     elif transport.follows_steps:
-        flusher.steps = StepExchange(recorder, ask=transport.ask_steps)
+        flusher.steps = StepExchange(recorder, fetch=transport.ask_steps)
     flusher.start()
     return Pipeline(config, process, recorder, flusher, transport)
 
@@ -185,11 +185,11 @@ def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport
 
 
 def ray_is_initialized() -> bool:
-    """Return whether Ray is initialized here; a program that never imported it has not initialized it either."""
+    """Return whether Ray is initialized here, without importing it."""
     ray = sys.modules.get("ray")
     try:
         return ray is not None and bool(ray.is_initialized())
-    except AttributeError:  # half imported, by another thread
+    except AttributeError:  # partially imported by another thread
         return False
 
 
@@ -212,9 +212,9 @@ def identify(config: InsightConfig) -> Process:
 
 
 def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
-    """Make a run id: the same in all processes that one launcher started, new for each launch.
+    """Create a run id: the same in all processes of one launch, new for each launch.
 
-    Processes that no known launcher connects share a run through `RL_INSIGHT_RUN_ID`.
+    Processes without a common launcher share a run through `RL_INSIGHT_RUN_ID`.
     """
     name = config.experiment_name or config.project or "run"
     launch = launch_name(environ)
@@ -225,7 +225,7 @@ def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
 
 
 def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]) -> str:
-    """Ask the server for the run of a launch whose name is not unique; falls back to the name."""
+    """Get the run of a launch whose name is not unique from the server; fall back to the name."""
     from rl_insight.http_client import request
 
     url, token = server_of(config.server.url, config.server.token)

@@ -8,7 +8,7 @@ from rl_insight.testing import capture
 
 
 def follow(captured, marks):
-    captured._flusher.steps = StepExchange(captured._recorder, ask=lambda: marks, pause=lambda _seconds: None)
+    captured._flusher.steps = StepExchange(captured._recorder, fetch=lambda: marks, pause=lambda _seconds: None)
 
 
 def wall(captured, seconds=0.0):
@@ -48,7 +48,7 @@ def test_a_step_of_the_worker_itself_counts():
 def test_nothing_is_asked_while_nothing_waits():
     asked = []
     with capture() as captured:
-        captured._flusher.steps = StepExchange(captured._recorder, ask=lambda: asked.append(1), pause=asked.append)
+        captured._flusher.steps = StepExchange(captured._recorder, fetch=lambda: asked.append(1), pause=asked.append)
         captured.flush()
         assert not asked
         insight.trace_event("one")
@@ -65,7 +65,7 @@ def test_what_is_recorded_while_a_worker_waits_to_ask_has_its_turn_later():
             insight.trace_event("late")
 
     with capture() as captured:
-        captured._flusher.steps = StepExchange(captured._recorder, ask=lambda: marks, pause=meanwhile)
+        captured._flusher.steps = StepExchange(captured._recorder, fetch=lambda: marks, pause=meanwhile)
         insight.trace_event("early")
         captured.clock.advance(1.0)
         captured._flusher.drain()
@@ -78,7 +78,7 @@ def test_a_driver_tells_the_steps_it_enters_and_not_those_it_looks_back_at():
     told = []
     with capture() as captured:
         captured._recorder.step_marks = deque()
-        captured._flusher.steps = StepExchange(captured._recorder, tell=told.append)
+        captured._flusher.steps = StepExchange(captured._recorder, publish=told.append)
         insight.set_step(1)
         with insight.step(2), insight.step(1):
             insight.metric_gauge("loss", 0.5)

@@ -1,1 +1,1 @@
-"""What happens inside a training process: buffers, context, lanes, aggregation, redaction, limits."""
+"""The part that runs inside a training process: buffers, context, lanes, aggregation, redaction, limits."""

@@ -1,7 +1,7 @@
-"""Attributes in their normal form: JSON text, redacted, bounded.
+"""Normalizes attributes: JSON, redacted and bounded.
 
 JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits: those become the strings `NaN`,
-`Infinity`, `-Infinity` and the integer's digits. Anything else that JSON lacks becomes its `str()`.
+`Infinity`, `-Infinity` and the integer's digits. Any other value that JSON lacks is converted with `str()`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rl_insight.schema.json_values import json_number, utf8_form
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name"})
 _MAX_DEPTH = 6
 _MAX_VALUES = 1000
-"""Values in the containers of one attribute, all levels together: a list that holds itself ends here."""
+"""Values in the containers of one attribute, over all levels; also bounds a list that contains itself."""
 _INT64 = 2**63
 _CONTAINERS = (dict, list)
 _PLAIN_KINDS = {int, float, bool, str}
@@ -34,7 +34,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class AttributeEncoder:
-    """Turns what users pass into JSON text; one per process, used by the flusher alone."""
+    """Turns user-supplied attributes into JSON; one per process, used only by the flusher."""
 
     def __init__(self, redactor: Redactor, losses: Losses, config: RecorderConfig) -> None:
         self._redactor = redactor
@@ -46,28 +46,28 @@ class AttributeEncoder:
         self._never_shown = frozenset[str]() if config.capture_text else CAPTURED_TEXT
         self._hidden_text = self._never_shown
         self._uncut_length = 0
-        """Of the text that was cut last; 0 when none was."""
+        """Original length of the last truncated string; 0 if none was truncated."""
         self._values_left = _MAX_VALUES
         self._longest_plain = min(LONGEST_KNOWN, self._max_bytes // 4)
         self._plain_keys: set[str] = set()
-        """Keys that were looked at once and allow any number or short text: skips 0.9 of 1.6 us for a small span."""
+        """Keys already checked that allow any number or short string: skips 0.9 of 1.6 us for a small span."""
 
     def encode(self, attributes: dict[str, Any] | None, *, is_hidden: bool = False) -> str | None:
-        """Return attributes as the text of a JSON object; None if there are none.
+        """Return attributes as a JSON object; None if there are none.
 
-        If `is_hidden`, texts that `capture_text` records are replaced by their lengths.
+        If `is_hidden`, text governed by `capture_text` is replaced by its length.
         """
         return self.encode_all((attributes,), set(attributes or ()), {0} if is_hidden else ())[0]
 
     def encode_all(
         self, records: Sequence[dict[str, Any] | None], keys: AbstractSet[str], hidden: Collection[int] = ()
     ) -> list[str | None]:
-        """Encode the attributes of many records; if all of them are plain, in one call and without a copy.
+        """Encode the attributes of many records, in one call and without a copy if all of them are plain.
 
         Args:
             records: The attributes of each record.
             keys: Every key in them.
-            hidden: Positions of records in which texts that `capture_text` records are replaced by their lengths.
+            hidden: Positions of records in which text governed by `capture_text` is replaced by its length.
         """
         given: Any = records if all(records) else [attributes for attributes in records if attributes]
         has_plain_keys = keys <= self._plain_keys and len(keys) <= self._max_attributes
@@ -96,7 +96,7 @@ class AttributeEncoder:
         return attributes.keys() <= self._plain_keys and len(attributes) <= self._max_attributes
 
     def _has_plain_values(self, records: Iterable[dict[str, Any]]) -> bool:
-        """Return whether all values are their own normal form. Checking many at once is faster."""
+        """Return whether all values are already normalized. Checking many at once is faster."""
         values = [*chain.from_iterable(map(dict.values, records))]
         kinds = set(map(type, values))
         if not kinds <= _PLAIN_KINDS:
@@ -108,13 +108,13 @@ class AttributeEncoder:
                     return False
             values = [value for value in values if value.__class__ is not str]
         try:
-            # Finite, and within 64 bits: NaN is not smaller than anything.
+            # False unless all are finite and within 64 bits: comparisons with NaN are false.
             return bool(sum(map(abs, values)) < _INT64)
         except OverflowError:  # an integer too large for any float
             return False
 
     def _plain_texts(self, plain: Sequence[dict[str, Any]]) -> list[str]:
-        """Return records that need no cleaning as JSON. One call of the encoder takes half the time of many."""
+        """Return records that need no cleaning as JSON. One encoder call takes half the time of one call per record."""
         if len(plain) > 1:
             try:
                 text = _encode_lines(plain).decode()
@@ -122,7 +122,7 @@ class AttributeEncoder:
                 text = ""
             lines, limit = text.split("\n"), self._max_total_bytes // 4
             if text and (len(text) <= limit or max(map(len, lines)) <= limit):
-                return lines[: len(plain)]  # the last line ends with a line break, too
+                return lines[: len(plain)]  # the last line also ends with a newline
         return [self._bounded_json(attributes) for attributes in plain]
 
     def _encode_copy(self, attributes: dict[str, Any]) -> str | None:
@@ -144,7 +144,7 @@ class AttributeEncoder:
             self._learn(name)
             self._uncut_length = 0
             if name in CAPTURED_TEXT and not isinstance(value, str):
-                # One long message must leave room for what is around it.
+                # One long message must leave room for the rest of the list.
                 self._max_text_bytes = self._max_bytes // 2
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
             self._max_text_bytes = self._max_bytes
@@ -158,7 +158,7 @@ class AttributeEncoder:
         return self._bounded_json(clean) if clean else None
 
     def _note_length(self, key: str, clean: dict[str, Any]) -> None:
-        """Say how long a text of a conversation was before it was cut."""
+        """Add the original length of a truncated conversation text."""
         if self._uncut_length and key in CAPTURED_TEXT:
             clean[f"{key}{FULL_LENGTH}"] = self._uncut_length
 
@@ -169,9 +169,9 @@ class AttributeEncoder:
         return text
 
     def _cut(self, clean: dict[str, Any]) -> str:
-        """Return attributes cut to the limit on all of them: short ones stay whole, long ones share what is left."""
+        """Truncate attributes to their total limit: short ones are kept, long ones share the remaining space."""
         self._losses.refuse(
-            "attributes", "cut", f"the attributes of a record were cut to {self._max_total_bytes} bytes together."
+            "attributes", "cut", f"the attributes of a record were truncated to {self._max_total_bytes} bytes in total."
         )
         for key in CAPTURED_TEXT & clean.keys():
             if isinstance(clean[key], str):
@@ -191,7 +191,7 @@ class AttributeEncoder:
             self._plain_keys.add(key)
 
     def value(self, key: str, value: Any, depth: int = 0) -> Any:
-        """Return one value in its normal form, redacted; `DROPPED` when it must not be recorded."""
+        """Return one value normalized and redacted; `DROPPED` if it must not be recorded."""
         redactor = self._redactor
         if redactor.is_secret_key(key):
             return redactor.hide(value)
@@ -212,20 +212,20 @@ class AttributeEncoder:
         return self._other(key, value, depth)
 
     def text(self, key: str, value: str) -> Any:
-        """Return a text cut to its limit and without secrets; `DROPPED` when it must not be recorded."""
+        """Return a string truncated to the limit, without secrets; `DROPPED` if it must not be recorded."""
         limit = self._max_text_bytes
         if len(value) > limit // 4:
-            # Cut by characters first: encoding all of a long text would take the interpreter's lock for as long.
+            # Truncate by characters first: encoding a long string in full would hold the GIL the entire time.
             encoded = value[: limit + 1].encode("utf-8", "replace")
             if len(encoded) > limit:
                 self._uncut_length = len(value)
                 value = encoded[:limit].decode("utf-8", "ignore")
-                self._losses.refuse("attributes", "cut", f"a text of {key!r} was cut to {limit} bytes.")
+                self._losses.refuse("attributes", "cut", f"text in {key!r} was truncated to {limit} bytes.")
         return self._redactor.text(value)
 
     def _other(self, key: str, value: Any, depth: int) -> Any:
         try:
-            if isinstance(value, (bool, int, float, str)):  # subclasses: enumerations, NumPy's float64
+            if isinstance(value, (bool, int, float, str)):  # subclasses, such as enums and NumPy's float64
                 return self._normal(key, _plain(value), depth)
             number = _as_number(value)
             if number is not None:
@@ -239,7 +239,7 @@ class AttributeEncoder:
             if isinstance(value, (bytes, bytearray)):
                 value = value[: self._max_bytes]
             return self.text(key, bounded_text(value))
-        except Exception:  # noqa: BLE001  # what users pass may raise anything when it is looked at
+        except Exception:  # noqa: BLE001  # inspecting a user's object may raise anything
             self._losses.refuse(
                 "attributes", "unreadable", f"the value of attribute {key!r} cannot be read.", topic=key
             )
@@ -275,12 +275,12 @@ class AttributeEncoder:
         return self._values_left >= 0
 
     def _bounded(self, key: str, value: Any, clean: dict[str, Any]) -> Any:
-        """Return a container as it is, or, when it is too large, its JSON text cut to the limit.
+        """Return a container unchanged, or its JSON truncated to the limit if it is too large.
 
-        Of a conversation the last messages are kept: the first ones are those of earlier turns.
+        Conversations keep their last messages: the first ones belong to earlier turns.
         """
         if self._values_left < 0:
-            self._losses.refuse("attributes", "cut", f"{key!r} holds more than {_MAX_VALUES} values: the rest was cut.")
+            self._losses.refuse("attributes", "cut", f"{key!r} has over {_MAX_VALUES} values: the rest was dropped.")
         self._values_left = _MAX_VALUES
         text = _to_json(value)
         if len(text) <= self._max_bytes // 4 or len(text.encode()) <= self._max_bytes:
@@ -288,14 +288,14 @@ class AttributeEncoder:
         if key in CAPTURED_TEXT and value.__class__ is list:
             kept = _last_messages(value, self._max_bytes)
             if kept:
-                self._losses.refuse("attributes", "cut", f"messages of {key!r} were cut to {self._max_bytes} bytes.")
+                self._losses.refuse("attributes", "cut", f"{key!r} was truncated to its last messages.")
                 clean[f"{key}{LEFT_OUT}"] = len(value) - len(kept)
                 return kept
         return self.text(key, text)
 
 
 def _last_messages(messages: list[Any], max_bytes: int) -> list[Any]:
-    """Return as many of the last messages as fit; of none that fits, nothing."""
+    """Return as many of the last messages as fit, possibly none."""
     left = max_bytes - 2
     for place in range(len(messages) - 1, -1, -1):
         left -= len(_to_json(messages[place]).encode()) + 1
@@ -305,25 +305,25 @@ def _last_messages(messages: list[Any], max_bytes: int) -> list[Any]:
 
 
 def _entry_bytes(key: str, value: Any) -> int:
-    """Return what one attribute takes in the JSON text of all, with the comma."""
+    """Return the size of one attribute in the JSON object, including the comma."""
     return len(_to_json({key: value}).encode()) - 1
 
 
 def _cut_entry(clean: dict[str, Any], key: str, room: int) -> int:
-    """Cut an attribute to so many bytes of JSON text, or drop it if its key alone takes more; returns its size."""
+    """Truncate an attribute to `room` bytes of JSON, or drop it if its key alone is larger; return its size."""
     value = clean.pop(key)
     text = value if isinstance(value, str) else _to_json(value)
     while (size := _entry_bytes(key, text)) > room:
         if not text:
             return 0
-        # In proportion: a character that JSON escapes takes up to six bytes.
+        # Proportionally: a character that JSON escapes takes up to six bytes.
         text = text[: min(len(text) - 1, len(text) * room // size)]
     clean[key] = text
     return size
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is its own normal form under any key that is not a secret."""
+    """Return whether a value is already normalized, under any key that is not secret."""
     kind = value.__class__
     if kind is int:
         return bool(-_INT64 <= value < _INT64)
@@ -340,7 +340,7 @@ def _plain(value: Any) -> Any:
 
 
 def _as_number(value: Any) -> Any:
-    """Return the number in a NumPy or Torch scalar (what has `item()` and one element), else None."""
+    """Return the number in a NumPy or Torch scalar (one element and an `item()` method); None for other values."""
     item = getattr(value, "item", None)
     if not callable(item) or getattr(value, "shape", None) not in ((), None) or not hasattr(value, "dtype"):
         return None

@@ -1,4 +1,4 @@
-"""A process's clock: anchored once to the wall, then monotonic."""
+"""A process's clock: anchored once to wall-clock time, then monotonic."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 _STEPPED_NS = 250_000_000
 LATEST_NS = 2**62
-"""The end of representable time, in the year 2116: a clock that is further ahead is broken and counts as this."""
+"""The end of representable time, in the year 2116; a clock further ahead is broken and is clamped to this."""
 
 
 class Clock:
-    """Reads monotonic nanoseconds, and tells which wall-clock time a reading was.
+    """Reads monotonic nanoseconds and converts them to wall-clock time.
 
     Durations come from monotonic readings alone, so a corrected system clock never makes a span negative.
 
@@ -32,11 +32,11 @@ class Clock:
         return reading + self.offset_ns
 
     def follow_steps(self) -> None:
-        """Take a new anchor if the wall clock was stepped or the machine slept; slow drift is the receiver's to see."""
+        """Re-anchor if the wall clock was stepped or the machine slept; the receiver corrects slow drift."""
         offset = self._offset_ns()
         if abs(offset - self.offset_ns) > _STEPPED_NS:
             self.offset_ns = offset
 
     def _offset_ns(self) -> int:
-        # A thread that loses its turn between the two readings gets too small a difference; all of three rarely do.
+        # A thread preempted between the two reads gets too small a difference; three in a row are rarely preempted.
         return max(min(max(self._wall(), 0), LATEST_NS) - self.now() for _ in range(3))

@@ -1,4 +1,4 @@
-"""What is current: the span, the step, the session. Follows threads' and tasks' own contexts."""
+"""The current span, step, session and task, held in context variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EnteredT = TypeVar("EnteredT")
 
 
 class SpanLike(Protocol):
-    """What a child needs of its parent: a span of this process, or one that a carrier named."""
+    """The fields of a parent span that its children need; the parent may be in another process."""
 
     trace_high: int
     trace_low: int
@@ -26,7 +26,7 @@ current_step: ContextVar[int | None] = ContextVar("rl_insight_step", default=Non
 current_session_id: ContextVar[str | None] = ContextVar("rl_insight_session", default=None)
 current_task: ContextVar[Any] = ContextVar("rl_insight_task", default=None)
 active_session: ContextVar[Any] = ContextVar("rl_insight_active_session", default=None)
-"""The session object of this process whose block is running; `current_session_id` may also name another process's."""
+"""This process's session object whose block is running; `current_session_id` may also name another process's."""
 
 get_span, set_span, reset_span = current_span.get, current_span.set, current_span.reset
 get_step, get_session_id = current_step.get, current_session_id.get
@@ -67,7 +67,7 @@ class ContextScope(AlsoAsync, Generic[EnteredT]):
 
 
 def step_of(value: Any) -> int | None:
-    """Return a value as a step: an integer of 64 bits, also NumPy's; None for anything else.
+    """Return a value as a step: a 64-bit integer, including NumPy's; None for anything else.
 
     >>> step_of(7), step_of("7"), step_of(2**63)
     (7, None, None)
@@ -84,7 +84,7 @@ def step_of(value: Any) -> int | None:
 
 
 def reset(variable: ContextVar[Any], token: Token[Any]) -> None:
-    """Reset a context variable; does nothing in a context other than the one that set it."""
+    """Reset a context variable; do nothing in a context other than the one that set it."""
     try:
         variable.reset(token)
     except ValueError:

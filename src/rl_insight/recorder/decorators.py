@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from rl_insight.recorder import context  # by module: functions that travel by pickle cannot carry a ContextVar
+from rl_insight.recorder import context  # by module: a pickled function cannot carry a ContextVar
 from rl_insight.recorder.spans import NoSpan, Span
 
 SpanMaker = Callable[[tuple[Any, ...], dict[str, Any]], "Span | NoSpan"]
@@ -22,10 +22,10 @@ def surrounded(
     make: Callable[[tuple[Any, ...], dict[str, Any]], AbstractContextManager[Any]],
     ended: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function whose calls run inside a block made from their arguments; a coroutine while it is awaited.
+    """Return a function whose calls run inside a `with` block made from their arguments; coroutines while awaited.
 
-    `ended`, if given, is called inside the block with what the block yielded and the function's result; the caller
-    gets what it returns.
+    `ended`, if given, is called inside the block with the block's target and the function's result; its return value
+    is the caller's.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -47,7 +47,7 @@ def surrounded(
 
 
 def traced(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
-    """Return the function with a span around each call; its signature and its kind stay the same."""
+    """Return the function with a span around each call; its signature and kind stay the same."""
     if inspect.isasyncgenfunction(function):
         return _traced_async_generator(function, make_span)
     if inspect.isgeneratorfunction(function):
@@ -56,7 +56,7 @@ def traced(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., 
 
 
 def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
-    """Cover the iteration; between two items the span is not current, as the consumer runs then."""
+    """Cover the iteration; between items the span is not current, because the consumer is running."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
             return (yield from function(*args, **kwargs))
         iterator = function(*args, **kwargs)
         span.begin(context.current_span.get())
-        inside: context.SpanLike | None = span  # what is current in the generator's own code when it resumes
+        inside: context.SpanLike | None = span  # the current span of the generator's code when it resumes
         advance, argument = iterator.send, None
         try:
             while True:
@@ -131,7 +131,7 @@ def decorated(
     """Return a function with a state, session, phase or task around each call, made by the producer's method `call`.
 
     Raises:
-        TypeError: it is not a function; or a generator, which only a phase can cover.
+        TypeError: it is not a function, or it is a generator, which only a phase can cover.
     """
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(decorated(function.__func__, producer, call, arguments, keywords))

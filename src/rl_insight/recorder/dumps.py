@@ -1,8 +1,8 @@
-"""Stacks of a process that cannot answer, because C code holds its interpreter lock.
+"""Stacks of a process that cannot respond because C code holds its GIL.
 
-Such a process runs no Python, its flusher included. `faulthandler` needs neither the lock nor a thread of the process:
-on a signal it writes the stacks of all threads into a file that was opened before. Another process of the same host
-sends the signal and reads the file; py-spy, where it is installed, serves for processes without such a file.
+Such a process runs no Python, including its flusher. `faulthandler` needs neither the GIL nor a thread of the process:
+on a signal it writes the stacks of all threads to a file opened beforehand. Another process on the same host sends the
+signal and reads the file; processes without such a file are read with py-spy, if it is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rl_insight.config.paths import user_folder
 from rl_insight.schema.stacks import Stack, Stacks
 
 SIGNAL: Final = signal.SIGRTMIN + 12 if sys.platform == "linux" else None
-"""One that nothing else uses; a process that handles it already is left alone."""
+"""A signal that nothing else uses; a process that already handles it is left alone."""
 _FOLDER: Final = "stacks"
 _SUFFIX: Final = ".stacks"
 _WAIT_S: Final = 2.0
@@ -41,7 +41,7 @@ _OWN: Final = (str(PurePath(__file__).parents[1]), str(PurePath(threading.__file
 
 
 class DumpFile:
-    """Where the stacks of this process are written on a signal; it costs nothing until then."""
+    """The file to which the stacks of this process are written on a signal; costs nothing until then."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,12 +62,12 @@ class DumpFile:
 
 
 _is_ours = False
-"""Whether this process, or the one that it was forked from, handles the signal for us."""
+"""Whether this process, or the one it was forked from, handles the signal for RL-Insight."""
 
 
 def _take_signal(file: int) -> bool:
-    """Have stacks written to a file on the signal, unless something else in this process handles it."""
-    global _is_ours  # noqa: PLW0603  # the handler is the process's, too
+    """Write stacks to a file on the signal, unless something else in this process handles it."""
+    global _is_ours  # noqa: PLW0603  # the handler is also per process
     if SIGNAL is None or (_catches_signal(os.getpid()) and not _is_ours):
         return False
     faulthandler.register(SIGNAL, file=file, all_threads=True)
@@ -83,7 +83,7 @@ def _release_signal() -> None:
 
 
 def open_dump(process_id: str) -> DumpFile | None:
-    """Prepare the file of this process; None where there is no place for it."""
+    """Create the dump file of this process; None if there is no place for it."""
     folder = _folder()
     if folder is None or SIGNAL is None:
         return None
@@ -91,18 +91,18 @@ def open_dump(process_id: str) -> DumpFile | None:
         folder.mkdir(mode=0o700, exist_ok=True)
         _forget_dead(folder)
         return DumpFile(_path(folder, process_id))
-    except OSError:  # a process without a file is not asked; its training continues
+    except OSError:  # training continues without a dump file
         return None
 
 
 def dump_of(process_id: str) -> Stacks | None:
-    """Return the stacks of another process of this host and user; None when it cannot be asked."""
+    """Return the stacks of another process of this host and user; None if it cannot be signaled."""
     folder = _folder()
     return None if folder is None else _ask(_path(folder, process_id))
 
 
 def dump_of_pid(pid: int) -> Stacks | None:
-    """Return the stacks of a process by its number, whether it records anything or not."""
+    """Return the stacks of a process by its pid, whether it records anything or not."""
     folder = _folder()
     for path in [] if folder is None else folder.glob(f"*{_SUFFIX}"):
         header = _header(path)
@@ -158,11 +158,11 @@ def _ask(path: Path) -> Stacks | None:
 
 
 def _send_signal(pid: int) -> bool:
-    """Signal a process that handles the signal; any other one would be ended by it."""
+    """Signal a process if it handles the signal, which would kill any other process."""
     if SIGNAL is None:
         return False
     try:
-        handle = os.pidfd_open(pid)  # from here on the number cannot become another process's
+        handle = os.pidfd_open(pid)  # from here on the pid cannot be reused
     except OSError:
         return False
     try:
@@ -183,7 +183,7 @@ def _catches_signal(pid: int) -> bool:
 
 
 def read_dump(text: str, main: str = "") -> Stacks | None:
-    r"""Return the stacks that `faulthandler` wrote, the main thread first; None when there are none.
+    r"""Return the stacks that `faulthandler` wrote, main thread first; None if there are none.
 
     >>> read_dump('Thread 0x1f (most recent call first):\n  File "/a/b/c/d.py", line 7 in f\n', "1f").stacks
     [Stack(name='MainThread', kind='thread', frames=['f (b/c/d.py:7)'], span=None, session_id=None)]
@@ -205,17 +205,17 @@ def read_dump(text: str, main: str = "") -> Stacks | None:
 
 
 def shown_frame(function: str, path: str, line: int) -> str:
-    """Return a frame as people read it, with the end of its path."""
+    """Return a frame as displayed, with the last parts of its path."""
     return f"{function} ({'/'.join(PurePath(path).parts[-_SHOWN_PARTS:])}:{line})"
 
 
 def _is_own(paths: list[str]) -> bool:
-    """Return whether a thread is RL-Insight's."""
+    """Return whether a thread belongs to RL-Insight."""
     return all(path.startswith(_OWN) for path in paths) and any(path.startswith(_OWN[0]) for path in paths)
 
 
 def _py_spy(pid: int) -> Stacks | None:
-    """Read the stacks of a process without its help, where py-spy is installed and may look."""
+    """Read the stacks of a process from outside, if py-spy is installed and has permission."""
     program = shutil.which("py-spy")
     if program is None:
         return None

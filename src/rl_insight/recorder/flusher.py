@@ -40,10 +40,10 @@ _BACKLOG_HOLD_NS = 600_000
 _REST_S = 0.000_2
 _SPANS_PER_BATCH = 3_000
 _VALUES_PER_BATCH = 21_000
-"""Without spans, which are packed as they come: 5,000 gauges. The C calls that build the columns of a batch take less
-than a millisecond. Smaller batches mean more spool writes, each of which releases the GIL and waits for it again."""
+"""Not counting spans, which are packed on arrival: 5,000 gauges. The C calls that build the columns of a batch take
+less than a millisecond. Smaller batches mean more spool writes, each of which releases and reacquires the GIL."""
 _FIRST_FLUSH_S = 0.05
-"""The delay after the first event: a worker may live for less than a flush interval."""
+"""The delay after the first event: a worker may exit within a flush interval."""
 
 _DEFECT = "internal error while flushing: the batch being encoded is lost. Please report this."
 _FIRST_PAUSE_S = 0.1
@@ -56,7 +56,7 @@ BatchListener = Callable[[Batch], None]
 
 
 class OpenSpans:
-    """Spans that have not ended; one that is open for longer than a flush interval is reported once."""
+    """Spans that have not ended; each that stays open for longer than a flush interval is reported once."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -139,7 +139,7 @@ class Flusher:
         self._flushes_done = 0
         self.thread: threading.Thread | None = None
 
-    # -- life cycle
+    # -- lifecycle
 
     def start(self) -> None:
         """Start the thread."""
@@ -267,7 +267,7 @@ class Flusher:
             self._give_way(hold_ns)
 
     def _each(self, add: Callable[[Any, BatchBuilder], bool]) -> Callable[[list[Any]], None]:
-        """Return a handler of many events, made from a function that adds one and returns whether it is a failure."""
+        """Return a handler for lists of events, from a function that adds one and returns whether it is a failure."""
 
         def handle_all(events: list[Any]) -> None:
             for event in events:
@@ -308,7 +308,7 @@ class Flusher:
             self.recorder.losses.count("spans", "too_many_open")
 
     def _check_open_spans(self, *, final: bool) -> None:
-        """Write spans that have ended; report those that are open for longer than a flush interval, or at the end."""
+        """Write spans that have ended; report those open for longer than a flush interval, or all if `final`."""
         due = self._open.take(self.recorder.now() if final else self._oldest())
         while chunk := list(islice(due, _CHUNK)):
             if spans := [span for span in chunk if span is not None]:
@@ -338,7 +338,7 @@ class Flusher:
     # -- from rows to batches
 
     def flush(self, *, final: bool = False) -> None:
-        """Send everything drained so far; sends a heartbeat after a period without events."""
+        """Send everything drained so far, or a heartbeat after a period without events."""
         self._held_since = self.recorder.now()
         self.recorder.clock.follow_steps()
         self._check_open_spans(final=final)
@@ -380,12 +380,12 @@ class Flusher:
             try:
                 listener(batch)
             except Exception:  # the batch is still sent
-                logger.exception("a listener to batches failed.")
+                logger.exception("a batch listener failed.")
         self._send(encode(batch))
 
 
 def _pop_left(buffer: deque[Any], count: int) -> list[Any]:
-    """Return the oldest events; fewer if a full buffer has just dropped some."""
+    """Remove and return the oldest events; fewer if a full buffer has just dropped some."""
     events: list[Any] = []
     with contextlib.suppress(IndexError):
         events.extend(starmap(buffer.popleft, repeat((), count)))  # keeps those before the error

@@ -22,7 +22,7 @@ class IdSource:
 
 
 def new_process_id() -> str:
-    """Return a name for this process that no other process, past or future, has: host, pid and 8 random digits."""
+    """Return a globally unique id for this process: host, pid and 8 random hex digits."""
     return f"{host_name()}-{os.getpid()}-{os.urandom(4).hex()}"
 
 

@@ -135,5 +135,5 @@ class State(Span, gc=False, eq=False):
             lock.append(None)
         try:  # noqa: SIM105  # `contextlib.suppress` would cost 400 ns
             reset_span(token)
-        except ValueError:  # exited in another context than it was entered in
+        except ValueError:  # exited in a different context than it was entered in
             pass

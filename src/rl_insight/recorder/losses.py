@@ -18,7 +18,7 @@ MAX_NAME = 1024
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _MAX_WRITTEN = 65_536
 _VALUE_COST = 16
-"""In characters: 4,096 values, or fewer with long texts among them, are written out."""
+"""In characters: up to 4,096 values are written out, fewer if they include long strings."""
 
 
 class Losses:
@@ -46,7 +46,7 @@ class Losses:
     def refuse(
         self, kind: str, reason: str, message: str, *, topic: str = "", category: type[Warning] | None = None
     ) -> None:
-        """Count one rejected value, and warn the first time for this topic."""
+        """Count one rejected value, and warn if it is the first for this topic."""
         self.count(kind, reason)
         self.warn_once(f"{kind}/{reason}/{topic}", message, category)
 
@@ -77,7 +77,7 @@ class Losses:
 
 
 def bounded_text(value: Any) -> str:
-    """Return `str(value)`; for a large container only its type and size, as formatting a million values takes a second.
+    """Return `str(value)`; only type and size for a large container, as formatting a million values takes a second.
 
     >>> bounded_text([1, "a"]), bounded_text([0] * 10_000_000)
     ("[1, 'a']", '<list of 10000000>')
@@ -116,7 +116,7 @@ def safe_text(value: Any) -> str:
 
 
 def short_text(value: Any, limit: int = MAX_NAME) -> str:
-    """Return the text of a value, truncated: the form in which names are stored and messages show values.
+    """Return a value as a truncated string, as used for stored names and in messages.
 
     >>> len(short_text("x" * 10_000_000))
     1024
@@ -130,7 +130,7 @@ def short_text(value: Any, limit: int = MAX_NAME) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as shown in messages, with text quoted so that it cannot be mistaken for a number.
+    """Return a value as shown in messages, with strings quoted so that they cannot be mistaken for numbers.
 
     >>> shown("7"), shown(7.5)
     ("'7'", '7.5')

@@ -1,4 +1,4 @@
-"""Metrics of one process: events are folded into cumulative series here, in the flusher's thread."""
+"""Metrics of one process: the flusher's thread folds events into cumulative series."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_LABEL = 65_536
 _PLAIN = (str, int, float, bool, type(None))
 
 Key = tuple[Any, ...]
-"""Kind, name, and labels by exactly what they are."""
+"""Kind, name, and the exact labels."""
 
 _encode_labels = msgspec.json.Encoder(order="sorted").encode
 
@@ -52,14 +52,14 @@ class Cell(ABC):
 
     @abstractmethod
     def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
-        """Write what changed since the last time."""
+        """Write the changes since the last call."""
 
     def _series(self, builder: BatchBuilder) -> int:
         return builder.add_series(self.name, self.kind, self.documentation, self.labels)
 
 
 class CounterCell(Cell):
-    """A total that only grows; at each change of step the total so far is kept, so steps can be told apart."""
+    """A total that only grows; the total is kept at each change of step, so it can be split by step."""
 
     __slots__ = ("past", "total")
 
@@ -80,7 +80,7 @@ class CounterCell(Cell):
     def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
         """Write the total, after the totals at the end of each earlier step."""
         series = self._series(builder)
-        # A nanosecond apart: readers take differences in the order of time.
+        # One nanosecond apart: readers take differences in time order.
         totals = (*self.past, (self.total, self.step))
         for time_ns, (total, step) in enumerate(totals, now_ns - len(self.past)):
             builder.add_sample(series, time_ns=time_ns, value=total, step=step)
@@ -88,7 +88,7 @@ class CounterCell(Cell):
 
 
 class GaugeCell(Cell):
-    """Every value, with its own time."""
+    """Every value, with its timestamp."""
 
     __slots__ = ("latest", "values")
 
@@ -103,10 +103,10 @@ class GaugeCell(Cell):
         self.values.append(self.latest)
 
     def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
-        """Write the values since the last time, or the latest one again if there are none."""
+        """Write the values since the last call, or the latest one again if there are none."""
         del now_ns
         series = self._series(builder)
-        add = builder.samples.extend  # gauges are by far the most of all samples
+        add = builder.samples.extend  # most samples are gauges
         for time_ns, value, step in self.values or (self.latest,):
             add((series, time_ns, value, NO_STEP if step is None else step))
         self.values.clear()
@@ -127,7 +127,7 @@ class HistogramCell(Cell):
         self.past: list[tuple[int | None, int, float, float, float, dict[int, int]]] = []
 
     def record(self, value: float, step: int | None, time_ns: int) -> None:
-        """File one value."""
+        """Add one value."""
         del time_ns
         if step != self.step:
             if self.changed:
@@ -161,13 +161,13 @@ class HistogramCell(Cell):
 
 _REFUSALS = {
     COUNTER: ("bad_amount", "metric_count", "a counter only grows. Use metric_gauge."),
-    HISTOGRAM: ("not_finite", "metric_histogram", "distributions take finite values."),
+    HISTOGRAM: ("not_finite", "metric_histogram", "histogram values must be finite."),
 }
 _CELLS: dict[str, type[Cell]] = {COUNTER: CounterCell, GAUGE: GaugeCell, HISTOGRAM: HistogramCell}
 
 
 class MetricTable:
-    """All series of a process, with the guards that keep them few and unambiguous."""
+    """All series of a process, with the limits that keep them few and unambiguous."""
 
     def __init__(
         self, attributes: AttributeEncoder, losses: Losses, *, max_series: int, run_labels: Mapping[str, str]
@@ -177,57 +177,57 @@ class MetricTable:
         self._max_series = max_series
         self._run_labels = run_labels
         self._known: dict[Key | None, Cell] = {}
-        """By exactly what the caller passed: the quick way."""
+        """By exactly what the caller passed: the fast path."""
         self._cells: dict[tuple[str, str], Cell] = {}
-        """By name and labels in their final form."""
+        """By final name and labels."""
         self._kinds: dict[str, str] = {}
         self._series_count: dict[str, int] = {}
         self._changed: list[Cell] = []
         self.wall_offset_ns = 0
-        """From the readings of the clock to the time of day."""
+        """Converts monotonic time to wall-clock time."""
 
     def record_all(self, events: Iterable[MetricEvent], on_error: Callable[[], None]) -> None:
-        """Fold in events; `on_error` is called in the handler of an exception that one of them raised."""
-        # One loop for all, with as few calls as there can be: this is where a metric event costs most.
+        """Fold in events; `on_error` is called from the exception handler if one of them raises."""
+        # One loop with as few calls as possible: this is where a metric event costs most.
         known, changed, offset_ns = self._known, self._changed, self.wall_offset_ns
         for event in events:
             try:
                 kind, name, value, labels = event.kind, event.name, event.value, event.labels
                 try:
-                    # Labels that are texts, as nearly all are. Others are told apart below: 1, 1.0 and True are equal.
+                    # For string labels, as nearly all are. `_find` handles others, as 1, 1.0 and True are equal keys.
                     cell = known.get((kind, name, *labels, *labels.values()))
                 except Exception:  # noqa: BLE001  # a value that cannot be looked up
                     cell = None
                 if cell is None:
                     cell = self._find(kind, name, labels, event.documentation)
-                    known = self._known  # may be another one now
+                    known = self._known  # may have been replaced
                     if cell is None:
                         continue
                 number = value if value.__class__ is float else _as_float(value)
-                # Spelled out, as a call would take longer than the tests.
+                # Inlined: a call would take longer than the checks.
                 if (kind == COUNTER and not 0.0 <= number < inf) or (kind == HISTOGRAM and not isfinite(number)):
                     self._refuse(kind, name, number)
                     continue
                 step = cell.label_step if event.step is None else event.step
                 if cell.__class__ is CounterCell and cell.changed and step == cell.step:
-                    cell.total += number  # as `record` does, and half the time of a call
+                    cell.total += number  # same as `record`, in half the time of a call
                     continue
                 cell.record(number, step, event.time + offset_ns)
                 if not cell.changed:
                     cell.changed = True
                     changed.append(cell)
-            except Exception:  # noqa: BLE001  # one strange event must not cost its neighbors
+            except Exception:  # noqa: BLE001  # one bad event must not lose the others
                 on_error()
 
     def drain(self) -> Iterator[Cell]:
-        """Yield the series that changed since the last time."""
+        """Yield the series that changed since the last call."""
         changed, self._changed = self._changed, []
         for cell in changed:
             cell.changed = False
             yield cell
 
     def mark_all_changed(self) -> None:
-        """Send every series again: a batch was lost, and cumulative values heal what it carried."""
+        """Send every series again after a batch was lost: cumulative values restore its contents."""
         self._changed = list(self._cells.values())
         for cell in self._changed:
             cell.changed = True
@@ -238,13 +238,13 @@ class MetricTable:
         self._losses.refuse("metrics", reason, f"{call}({topic!r}, {value!r}) was refused: {why}", topic=topic)
 
     def _find(self, kind: str, name: str, labels: dict[str, Any], documentation: str) -> Cell | None:
-        """Return the cell of a metric that is new, or not spelled in texts alone; None when it is refused."""
+        """Return the cell of a metric that is new or has non-string labels; None if it is rejected."""
         key = _key(kind, name, labels)
         if key in self._known:
             return self._known[key]
         if not isinstance(name, str) or not name:
             self._losses.refuse(
-                "metrics", "bad_name", f"a metric named {short_text(name)!r} was refused: a name is a text."
+                "metrics", "bad_name", f"a metric named {short_text(name)!r} was refused: names are non-empty strings."
             )
             return None
         name = short_text(name)
@@ -264,7 +264,7 @@ class MetricTable:
             cell = self._create(kind, final_name, text_labels, documentation, labels)
         elif documentation and not cell.documentation:
             cell.documentation = short_text(documentation)
-        # Merged label sets are without number: they are not cached.
+        # The number of merged label sets is unbounded: they are not cached.
         if key is not None and OVERFLOW_LABEL not in cell.labels and len(self._known) < _MAX_KNOWN_KEYS:
             self._known[key] = cell
         return cell
@@ -283,7 +283,7 @@ class MetricTable:
                 f"{OVERFLOW_LABEL!r}. Drop labels with many values, or raise recorder.max_series_per_metric.",
                 topic=name,
             )
-            # Label names without number would be as bad as values without number.
+            # Unbounded label names would be as bad as unbounded values.
             text_labels = dict.fromkeys(text_labels, OVERFLOW_LABEL) if count < 2 * self._max_series else {}
         text = _labels_text(text_labels)
         cell = self._cells.get((name, text))
@@ -294,9 +294,9 @@ class MetricTable:
         return cell
 
     def _forget_past_steps(self, name: str, step: str) -> int:
-        """Make room for the series of a session by those of other steps; returns how many are left.
+        """Evict the series of other steps to make room for those of a session; return how many are left.
 
-        These gauges grow with every session, and a dashboard reads those of current steps: they are never merged.
+        Every session adds such gauges, and dashboards read those of current steps, so they are never merged.
         """
         mark = _labels_text({STEP_LABEL: step})[1:-1]
         past = {key for key, cell in self._cells.items() if key[0] == name and mark not in cell.labels}
@@ -333,19 +333,19 @@ class MetricTable:
 
 
 def _key(kind: str, name: Any, labels: dict[str, Any]) -> Key | None:
-    """Return under which key a series is cached; None where it must not be."""
+    """Return the key under which a series is cached; None if it must not be cached."""
     texts = (name, *labels.values())
     for value in texts:
-        # Other objects (tensors) must not be kept alive, nor long texts.
+        # Other objects (tensors) and long strings must not be kept alive.
         if value.__class__ not in _PLAIN or (value.__class__ is str and len(value) > MAX_NAME):
             return None
     if all(value.__class__ is str for value in texts):
         return kind, name, *labels, *labels.values()
-    return kind, name, _exact_form(labels, 2)  # tells 1, 1.0 and True apart
+    return kind, name, _exact_form(labels, 2)  # distinguishes 1, 1.0 and True
 
 
 def _as_float(value: float) -> float:
-    """Return an integer as a float; one that no float can hold as an infinity."""
+    """Return an integer as a float; infinity if it is too large for one."""
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""How often a process flushes: at its own interval, or less often where the server asks for it."""
+"""How often a process flushes: at its configured interval, or less often if the server asks for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rl_insight.config.model import RecorderConfig
 from rl_insight.schema import Process
 
 _FAILURE_EVERY_S = 1.0
-"""Failures are sent at once, unless others were sent just now: a program that fails all the time fills its batches."""
+"""Failures are sent at once, but at most this often: a program that fails constantly fills its batches anyway."""
 
 
 class FlushPace:
-    """The time between two batches.
+    """The time between batches.
 
-    A server of many processes asks each of them for fewer, larger batches. Failures, and work that does not end, are
-    sent early all the same: a failure within a second, work that stays open once in each interval.
+    A server with many processes asks each of them for fewer, larger batches. Failures and stuck work are still sent
+    early: failures within a second, stuck work once per interval.
 
     >>> pace = FlushPace(RecorderConfig(flush_interval_s=0.5, max_flush_interval_s=10.0))
     >>> pace.follow(4.0)
@@ -31,17 +31,17 @@ class FlushPace:
         self._longest_s = max(config.max_flush_interval_s, config.flush_interval_s)
         self._heartbeat_s = config.heartbeat_s
         self.interval_s = self._own_s
-        self._last_failure_s = self._last_stuck_s = -inf  # the clock may count from the start of the machine
+        self._last_failure_s = self._last_stuck_s = -inf  # the clock may count from boot
         self._process: Process | None = None
 
     def follow(self, wanted_s: float) -> None:
-        """Take the interval that the server would like, within the bounds of the settings; 0 for any."""
+        """Adopt the interval requested by the server, within the configured bounds; 0 means no preference."""
         if isfinite(wanted_s):
             self.interval_s = min(max(wanted_s, self._own_s), self._longest_s)
 
     @property
     def is_slowed(self) -> bool:
-        """Return whether flushes are further apart than the process's settings ask for."""
+        """Return whether flushes are less frequent than configured."""
         return self.interval_s > self._own_s
 
     def wait_s(self, next_flush: float) -> float:
@@ -49,7 +49,7 @@ class FlushPace:
         return max(0.0, min(next_flush - time.monotonic(), self._own_s))
 
     def is_early(self, *, is_failing: bool, is_stuck: bool) -> bool:
-        """Return whether what happened must not wait for the next flush."""
+        """Return whether a failure or stuck work must be sent before the next flush."""
         now = time.monotonic()
         if is_failing and now - self._last_failure_s >= _FAILURE_EVERY_S:
             self._last_failure_s = now
@@ -60,7 +60,7 @@ class FlushPace:
         return False
 
     def introduce(self, process: Process) -> Process:
-        """Return a process as it introduces itself: one that sends less often may be silent for longer."""
+        """Return the process with its current heartbeat: one that sends less often may be silent for longer."""
         if self.interval_s <= self._heartbeat_s:
             return process
         if self._process is None or self._process.heartbeat_s != self.interval_s:

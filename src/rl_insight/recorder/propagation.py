@@ -13,7 +13,7 @@ from rl_insight.recorder.context import ContextScope, current_session_id, curren
 from rl_insight.recorder.losses import safe_text
 
 INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
-"""Set by `init()` for child processes: what they need to join the run, as JSON."""
+"""Set by `init()` for child processes: the JSON they need to join the run."""
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"
@@ -22,11 +22,11 @@ _TEXT_KEY = "rl_insight.text"
 _INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
-"""tracestate and baggage members of other systems: passed on as they came."""
+"""tracestate and baggage members of other systems, passed on unchanged."""
 
 
 class RemoteSpan(msgspec.Struct):
-    """The span of another process, as named by a carrier."""
+    """The span of another process, read from a carrier."""
 
     trace_high: int
     trace_low: int
@@ -42,7 +42,7 @@ def inject(
 ) -> MutableMapping[str, str]:
     """Write the current context into a carrier; see `rl_insight.inject`.
 
-    `takes_text` says whether the texts of a session are recorded; None where none are.
+    `takes_text` returns whether a session's text is recorded; None if text is never recorded.
     """
     carrier = {} if carrier is None else carrier
     span = current_span.get()
@@ -54,7 +54,7 @@ def inject(
     own = {_STEP_KEY, _SESSION_KEY, _TASK_KEY, _TEXT_KEY}
     present = (member.strip() for member in str(carrier.get("baggage", "")).split(","))
     baggage = list(dict.fromkeys([*(m for m in present if m and m.partition("=")[0].strip() not in own), *members]))
-    from urllib.parse import quote  # not at the top: `import rl_insight` does without it
+    from urllib.parse import quote  # not at the top: `import rl_insight` does not need it
 
     step = current_step.get()
     step = default_step if step is None else step
@@ -83,7 +83,7 @@ class Attachment:
 
         self.session_id: str | None = None
         self.takes_text: bool | None = None
-        """Whether the session's owner records its texts; None if the carrier does not say."""
+        """Whether the session's owner records its text; None if the carrier does not say."""
         values: dict[ContextVar[Any], Any] = {}
         headers = _headers(carrier)
         span = parse_traceparent(headers.get("traceparent", ""))
@@ -120,7 +120,7 @@ class Attachment:
 
 
 def parse_traceparent(header: str) -> RemoteSpan | None:
-    """Read a `traceparent` header; None when it is absent or not valid.
+    """Parse a `traceparent` header; None if it is absent or invalid.
 
     >>> parse_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").span_id == 0xB7AD6B7169203331
     True
@@ -135,7 +135,7 @@ def parse_traceparent(header: str) -> RemoteSpan | None:
 
 
 def _headers(carrier: Any) -> dict[str, str]:
-    """Return a carrier's entries with lower-case names; one that cannot be read holds nothing."""
+    """Return a carrier's entries with lower-case names; empty if it cannot be read."""
     try:
         return {_text(key).lower(): _text(value) for key, value in carrier.items()}
     except Exception:  # noqa: BLE001  # None, a list, or a user's mapping that raises: no reason to stop training

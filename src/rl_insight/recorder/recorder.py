@@ -32,7 +32,7 @@ PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int
 _WATERMARK = 2_000
 """Buffered events that wake the flusher early."""
 _WATERMARK_STEP = 64
-"""Events between two checks of a buffer that is filling up: a check costs as much as recording an event."""
+"""Events between checks of a buffer that is filling up: a check costs as much as recording an event."""
 _YIELD_EVERY_NS = 800_000
 _YIELD_S = 0.000_05
 """Above the watermark, a recording thread that never blocks yields to the flusher this often. The interpreter's switch
@@ -80,7 +80,7 @@ class Recorder:
         self.sessions: deque[Session] = deque()
         self.step: int | None = None
         self.step_marks: deque[StepMark] | None = None
-        """Start times of steps, for processes that follow this one; None if none does."""
+        """Start times of steps, for processes that follow this one's steps; None if none do."""
         self._last_marked: int | None = None
         self.lanes = Lanes()
         self.losses = Losses()
@@ -123,7 +123,7 @@ class Recorder:
         return bool(self.metrics or self.spans or self.points or self.sessions)
 
     def mark_step(self, step: int) -> None:
-        """Mark the start of a step for the processes that follow this one; the flusher sends it."""
+        """Mark the start of a step for the processes that follow this one's steps; the flusher sends it."""
         marks = self.step_marks
         if marks is None:
             return
@@ -145,7 +145,7 @@ class Recorder:
         self.wake = threading.Event()
 
     def takes_text(self, session_id: str, step: int | None) -> bool:
-        """Return whether the texts of a session are recorded; for callers that would have to build them first."""
+        """Return whether a session's text is recorded, for callers that would have to build it first."""
         return self.texts is not None and self.texts.takes(session_id, step, self.clock.wall_ns(self.now()))
 
     def relieve(self, buffer: deque[Any], kind: str, limit: int) -> None:

@@ -16,11 +16,11 @@ from rl_insight.recorder.losses import MAX_NAME, short_text
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
 LONGEST_KNOWN = 256
-"""A longer text is not looked up, which would take a pass over all of it."""
+"""Longer strings are not cached: hashing one takes a full pass over it."""
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _HASHED_LENGTH = 65_536
 SHORTEST_SECRET = 8
-"""No shorter text is searched for secrets."""
+"""Shorter strings are not searched for secrets."""
 
 _SECRET_MARGIN = 512
 _MAX_KNOWN_NAMES = 4096
@@ -29,7 +29,7 @@ RedactionFunction = Callable[[str, Any], Any]
 
 
 class _Dropped:
-    """Says that a value must not be recorded at all."""
+    """Marks a value that must not be recorded at all."""
 
 
 DROPPED = _Dropped()
@@ -48,18 +48,18 @@ class Redactor:
         values = config.value_patterns if config.enabled else []
         self._key_pattern = re.compile("|".join(f"(?:{p})" for p in keys), re.IGNORECASE) if keys else None
         self._value_pattern = re.compile("|".join(f"(?:{p})" for p in values)) if values else None
-        # One by one, patterns that begin with plain text are searched for it 20 times as fast as in an alternation.
+        # Separately, patterns with a literal prefix are searched 20 times as fast as in one alternation.
         self._value_patterns = [re.compile(p) for p in values]
         self.function = load_function(config.function) if config.function else None
         self._on_failure = on_failure
         self._secret_keys: dict[str, bool] = {}
         self.clean_texts: dict[str, str] = {}
-        """What texts become that were searched for secrets, up to `LONGEST_KNOWN` characters each."""
+        """Cache of searched strings and their redacted form, up to `LONGEST_KNOWN` characters each."""
         # Equal secrets get equal hashes within a process, and no outsider can try candidates against them.
         self._salt = os.urandom(16)
 
     def is_secret_key(self, key: str) -> bool:
-        """Return whether everything under this key is to be redacted."""
+        """Return whether everything under this key must be redacted."""
         known = self._secret_keys.get(key)
         if known is None:
             known = self._key_pattern is not None and self._key_pattern.search(key) is not None
@@ -80,7 +80,7 @@ class Redactor:
         return MASK
 
     def text(self, value: str) -> Any:
-        """Return a text without the secrets in it; `DROPPED` when it must not be recorded."""
+        """Return a string without its secrets; `DROPPED` if it must not be recorded."""
         if self._value_pattern is None or len(value) < SHORTEST_SECRET:
             return value
         if len(value) > LONGEST_KNOWN:
@@ -105,7 +105,7 @@ class Redactor:
         return value
 
     def call_function(self, key: str, value: Any) -> Any:
-        """Apply the user's function; when it fails the value is hidden, to be on the safe side."""
+        """Apply the user's function; if it fails, the value is hidden to be safe."""
         if self.function is None:
             return value
         try:
@@ -116,9 +116,9 @@ class Redactor:
 
 
 class CleanNames(dict[str, str]):
-    """Clean names by the names that users gave: a program has few, and cleaning one takes as long as its row.
+    """User-supplied name to clean name: a program has few, and cleaning one takes as long as writing its row.
 
-    Looking up a known one is a lookup in a dictionary, without a call; only texts of up to `LONGEST_KNOWN` characters.
+    A known name costs one dictionary lookup and no call. Holds names of up to `LONGEST_KNOWN` characters.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -132,11 +132,11 @@ class CleanNames(dict[str, str]):
         return clean
 
     def of(self, name: Any) -> str:
-        """Return the clean form of what a user gave as a name, whatever it is."""
+        """Return the clean form of a user-supplied name of any type."""
         return self[name] if name.__class__ is str and len(name) <= LONGEST_KNOWN else self._clean(name)
 
     def _clean(self, name: Any) -> str:
-        # The margin lets a secret be recognized that the cut would otherwise go through.
+        # The margin allows recognizing a secret that truncation would otherwise split.
         text = self._redactor.text(short_text(name, MAX_NAME + _SECRET_MARGIN))
         return MASK if text is DROPPED else str(text[:MAX_NAME])
 

@@ -1,4 +1,4 @@
-"""Spans, events, log lines and sessions as rows of a batch; used by the flusher's thread alone."""
+"""Spans, events, log lines and sessions as rows of a batch; used only by the flusher's thread."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class RowWriter:
         return session.final_status == FAILED
 
     def _add_late_texts(self, session: Session, sample: TextSample, builder: BatchBuilder) -> None:
-        """Record the texts of a session of which it turns out at its end that they are of interest."""
+        """Record the held text of a session whose outcome makes it interesting."""
         session_id, clock = short_text(session.session_id), self._recorder.clock
         started_ns, failed = clock.wall_ns(session.start), session.final_status == FAILED
         for held in sample.settle(session_id, session.step, started_ns, failed=failed, reward=session.reward):
@@ -171,7 +171,7 @@ def _short(value: Any) -> str | None:
 
 
 def _positions(clean: Callable[[Any], str | None], column: Sequence[Any], texts: TextTable) -> list[int]:
-    """Return the positions of a column's texts in the batch; each distinct text is cleaned once."""
+    """Return the positions of a column's strings in the batch; each distinct string is cleaned once."""
     first = column[0]
     if (first is None or first.__class__ is str) and column.count(first) == len(column):
         return [texts[clean(first)]] * len(column)

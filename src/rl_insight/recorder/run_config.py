@@ -40,7 +40,7 @@ def _flat(prefix: str, entries: Mapping[Any, Any], depth: int) -> Iterator[tuple
 
 
 def _entries(value: Any) -> Mapping[Any, Any] | None:
-    """Return what a configuration object holds; None for a value."""
+    """Return the entries of a configuration object; None for a plain value."""
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is not None and isinstance(value, omegaconf.DictConfig):
         plain: dict[Any, Any] = omegaconf.OmegaConf.to_container(value, resolve=True)

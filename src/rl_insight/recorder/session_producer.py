@@ -25,7 +25,7 @@ class SessionProducer:
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._join: Callable[[], Recorder | None] = self._join_parent
-        """Called while nothing is recorded: tries, once, to join the run of a parent process."""
+        """Called while nothing is recorded: tries once to join the run of a parent process."""
 
     def _join_parent(self) -> Recorder | None:
         """Start recording if a parent process exported its run; see `Monitor`."""

@@ -1,7 +1,7 @@
 """Sessions, their phases, and the tasks they belong to.
 
-A session is a span that its process also describes in snapshots: the session object itself waits for the flusher,
-which reads it when it gets there, so many changes between two flushes cost one snapshot.
+A session is a span that its process also describes in snapshots. The session object itself is queued, and the flusher
+takes the snapshot, so any number of changes between two flushes costs one snapshot.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ MARKS = (*_MARKS, *_EXECUTION_MARKS)
 
 
 LANE = "sessions"
-"""Where sessions are shown unless they name a lane; a lane for each of them would be too many."""
+"""The lane of sessions that name none; one lane for each session would be too many."""
 
 
 class Phase(Span, gc=False, eq=False):
     """An interval of the current session; like any span, but part of the session's record."""
 
     def begin(self, parent: SpanLike | None) -> None:
-        """Start on the lane of the session, or on that of all sessions if the session is in another process."""
+        """Start on the session's lane, or on the shared one if the session is in another process."""
         if parent is None or parent.lane is None:
             self.lane = LANE
         Span.begin(self, parent)  # `super()` takes twice as long as the call
@@ -114,10 +114,10 @@ class Session(Span, gc=False, eq=False):
         given = {"session_id": self._given_id, "step": self.step, "lane": self.lane, **(self._facts or {})}
         return decorated(function, self._producer, "session", (self.task_id,), {**given, **(self.attributes or {})})
 
-    # -- life
+    # -- lifecycle
 
     def submit(self) -> Session:
-        """Start the session without making it current; a second time does nothing."""
+        """Start the session without making it current; does nothing if it has started."""
         if self.session_id is not None:
             return self
         step = self.step
@@ -142,11 +142,11 @@ class Session(Span, gc=False, eq=False):
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if not self.end:
             self._end(kind)
-        tokens, self._tokens = self._tokens, None  # they lead to their context and back to this session
+        tokens, self._tokens = self._tokens, None  # breaks a cycle: token, context, session
         for token in tokens or ():
             try:  # noqa: SIM105  # a call of `reset` would take twice as long
                 token.var.reset(token)
-            except ValueError:  # left in another context than it was entered: nothing to reset
+            except ValueError:  # exited in a different context than it was entered in: nothing to reset
                 pass
 
     def _end(self, kind: type[BaseException] | None) -> None:
@@ -166,12 +166,12 @@ class Session(Span, gc=False, eq=False):
         self.submit()
         return ContextScope({current_span: self, current_session_id: self.session_id, active_session: self}, self)
 
-    # -- its facts
+    # -- contents
 
     def mark(self, name: str) -> None:
-        """Mark a moment of the session's life: the first time counts.
+        """Mark a point in the session's lifecycle; only the first call for each name counts.
 
-        `submitted` (its start, unless marked), `enqueued`, `execution_start` and `execution_end` (a phase
+        The names are `submitted` (its start, unless marked), `enqueued`, `execution_start` and `execution_end` (a phase
         `execution`), `consumed`.
         """
         self.submit()
@@ -190,9 +190,9 @@ class Session(Span, gc=False, eq=False):
             self._changed()
 
     def open_phase(self, name: str, payload: Mapping[str, Any] | None = None) -> Phase:
-        """Begin a phase that no block covers; `close_phase`, or the session's end, ends it.
+        """Begin a phase without a `with` block; `close_phase`, or the session's end, ends it.
 
-        Of several open phases of one name, the oldest is closed first.
+        If several phases of one name are open, the oldest is closed first.
         """
         self.submit()
         phase = Phase(self._recorder, name, {**payload} if payload else None, PHASE_SEGMENT)
@@ -203,7 +203,7 @@ class Session(Span, gc=False, eq=False):
         return phase
 
     def close_phase(self, name: str, payload: Mapping[str, Any] | None = None) -> None:
-        """End a phase that `open_phase` began; the payload is added to that of its beginning."""
+        """End a phase that `open_phase` began; the payload is merged into the one given there."""
         found = next((phase for phase in self._open_phases or () if phase.name == name), None)
         if found is None:
             self._refuse("phase_not_open", f"phase {short_text(name)!r} of a session was ended, but had not begun.")
@@ -232,7 +232,7 @@ class Session(Span, gc=False, eq=False):
             if number is None:
                 return
             amount = number
-        # An append is atomic: threads may count at once without a lock, the flusher adds up.
+        # Appending is atomic: threads count concurrently without a lock, and the flusher adds up.
         self._counts.append((name if name.__class__ is str else safe_text(name), amount))
         self._changed()
 
@@ -244,7 +244,7 @@ class Session(Span, gc=False, eq=False):
             return None
 
     def _add_up(self) -> dict[str, float]:
-        """Add up the counters; called by the flusher alone."""
+        """Add up the counters; called only by the flusher."""
         counts = self._counts
         totals = self._totals or {}
         fresh = len(counts)
@@ -262,8 +262,8 @@ class Session(Span, gc=False, eq=False):
         model_version: int | str | None = None,
         rollout_stats: Mapping[str, float] | None = None,
     ) -> None:
-        """Set what the record says about the sample; what is left out stays as it was."""
-        if reward is not None:  # always a float: receivers type a column by its values
+        """Set fields of the session's record; omitted ones are unchanged."""
+        if reward is not None:  # always a float: receivers infer a column's type from its values
             reward = self._number("reward", reward)
         given = {"reward": reward, "tokens": tokens, "model_version": model_version, "rollout_stats": rollout_stats}
         self._facts = {**(self._facts or {}), **{name: value for name, value in given.items() if value is not None}}
@@ -279,7 +279,7 @@ class Session(Span, gc=False, eq=False):
         model_version: int | str | None = None,
         rollout_stats: Mapping[str, float] | None = None,
     ) -> None:
-        """Say how the session ended; the first time counts.
+        """Set the outcome of the session; only the first call counts.
 
         Outside of its `with` block this also ends the session.
 
@@ -287,11 +287,11 @@ class Session(Span, gc=False, eq=False):
 
         Args:
             status: `accepted`, `rejected`, `failed`, `dropped` or `cancelled`.
-            reason: Why, in a few words.
+            reason: A short explanation.
             reward: The sample's reward.
-            tokens: How many tokens it has.
-            model_version: The weights it was made with.
-            rollout_stats: The counts of the executor at this moment: accepted, enqueued, rejected, running.
+            tokens: The number of its tokens.
+            model_version: The version of the weights that generated it.
+            rollout_stats: The executor's current counts: accepted, enqueued, rejected, running.
         """
         if status not in FINAL_STATUSES:
             self._refuse(
@@ -310,7 +310,7 @@ class Session(Span, gc=False, eq=False):
             self.end = self.marks["finalized_ts"]
 
     def finalize_again(self, status: str, reason: str | None = None) -> None:
-        """Replace how the session ended, for callers whose last word counts; the span keeps its end."""
+        """Replace the outcome, for callers whose latest report wins; the span keeps its end time."""
         if status in FINAL_STATUSES:
             self._finalize(status, reason)
 
@@ -331,12 +331,12 @@ class Session(Span, gc=False, eq=False):
 
     @property
     def reward(self) -> Any:
-        """The reward as it was given."""
+        """The reward as passed by the caller."""
         return (self._facts or {}).get("reward")
 
     def snapshot(self, offset_ns: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what is known now: times in seconds since 1970, and what the user gave."""
-        self._dirty = False  # first: a change from here on asks for another snapshot
+        """Return the current record, with times in seconds since 1970, and the user-supplied values."""
+        self._dirty = False  # first: a later change requests another snapshot
         moments = {"submit_ts": self.start, **self.marks}
         known: dict[str, Any] = {name: seconds_of(reading + offset_ns) for name, reading in moments.items()}
         if self._given_id.__class__ is int:  # text has a dedicated column

@@ -1,4 +1,4 @@
-"""Spans: intervals with a name, a place in the tree, and an outcome."""
+"""Spans: intervals with a name, a position in the trace, and an outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Span(AlsoAsync, msgspec.Struct, gc=False, eq=False):
     segment: str = DURATION
     lane: str | None = None
     _producer: Any = None
-    """The `Producer` that made the span; a decorator asks it for another one per call."""
+    """The `Producer` that made the span; a decorator uses it to make one span per call."""
     start: int = 0
     end: int = 0
     span_id: int = 0
@@ -126,7 +126,7 @@ class Span(AlsoAsync, msgspec.Struct, gc=False, eq=False):
         self._token = None  # the token refers to its context, which refers to this span: breaks the only cycle
         try:  # noqa: SIM105  # `contextlib.suppress` would cost 400 ns
             reset_span(token)
-        except ValueError:  # exited in another context than it was entered in
+        except ValueError:  # exited in a different context than it was entered in
             pass
 
     def _enter_again(self) -> Span:
@@ -165,7 +165,7 @@ class NoSpan(AlsoAsync):
 
     __slots__ = ()
 
-    def __enter__(self: NoSpanT) -> NoSpanT:  # noqa: PYI019  # typing.Self is younger than Python 3.10
+    def __enter__(self: NoSpanT) -> NoSpanT:  # noqa: PYI019  # typing.Self requires Python 3.11
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:

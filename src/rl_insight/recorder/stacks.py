@@ -1,4 +1,4 @@
-"""Reads the stacks of this process's threads and asyncio tasks, from a thread that is none of them."""
+"""Reads the stacks of this process's threads and asyncio tasks, from RL-Insight's own thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AWAITED: Final = (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_fram
 
 
 class StackAnswers:
-    """A request for stacks that waits to be answered; `request` may come from any thread."""
+    """Handles requests for stacks; `request` may be called from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -41,15 +41,15 @@ class StackAnswers:
         self._answered: float | None = None
         self._of_others: deque[Stacks] = deque()
         self.dump: DumpFile | None = None
-        """Where the stacks go when this process cannot answer."""
+        """The file for the stacks if this process cannot respond."""
 
     def request(self) -> None:
-        """Have the stacks sent with the next flush."""
+        """Send the stacks with the next flush."""
         self._is_wanted = True
 
     def request_others(self, process_ids: Collection[str]) -> None:
-        """Read the stacks of other processes of this host that cannot answer; they are sent with a later flush."""
-        # A thread, because it waits for the other process; a second request for the same one would only come later.
+        """Read the stacks of processes on this host that cannot respond; they are sent with a later flush."""
+        # In a thread, as it waits for the other process; a second request for the same process would only come later.
         threading.Thread(
             target=self._read_others, args=(process_ids,), name=f"{_OWN_THREADS}dumps", daemon=True
         ).start()
@@ -65,7 +65,7 @@ class StackAnswers:
                 self._of_others.append(msgspec.structs.replace(stacks, process_id=process_id))
 
     def add_to(self, builder: BatchBuilder, time_ns: int) -> None:
-        """Add the stacks to a batch if they are wanted."""
+        """Add the stacks to a batch if they were requested."""
         own = self.take()
         found = [] if own is None else [own]
         while self._of_others:
@@ -75,13 +75,13 @@ class StackAnswers:
             builder.add_event(time_ns=time_ns, name=STACKS_EVENT, attributes=text)
 
     def close(self) -> None:
-        """Take this process's file away; idempotent."""
+        """Remove this process's dump file; idempotent."""
         if self.dump is not None:
             self.dump.close()
             self.dump = None
 
     def take(self) -> Stacks | None:
-        """Return the stacks if they are wanted, at most once a minute."""
+        """Return the stacks if they were requested, at most once a minute."""
         if not self._is_wanted:
             return None
         self._is_wanted = False
@@ -93,7 +93,7 @@ class StackAnswers:
 
 
 def read_stacks() -> Stacks:
-    """Return where every thread and every asyncio task is; RL-Insight's own threads are left out."""
+    """Return the stack of every thread and asyncio task except RL-Insight's own threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     threads, tasks = [], []
@@ -105,7 +105,7 @@ def read_stacks() -> Stacks:
         threads.append(Stack(name=short_text(name), frames=[_shown(one) for one in frames[:MAX_FRAMES]]))
         loop = _loop_of(frames)
         if loop is not None:
-            import asyncio  # a program with a loop has it; others shall not load it because of us
+            import asyncio  # already loaded if there is a loop; other programs must not load it because of us
 
             tasks += [_task_stack(task) for task in asyncio.all_tasks(loop)]
     dropped = max(0, len(threads) - MAX_THREADS) + max(0, len(tasks) - MAX_TASKS)
@@ -124,7 +124,7 @@ def _shown(frame: FrameType) -> str:
 
 
 def _loop_of(frames: list[FrameType]) -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that a thread runs: asyncio's own frames hold it, also for loops written in C."""
+    """Return the event loop that a thread runs: asyncio's frames hold it, even for loops written in C."""
     for frame in frames:
         if "asyncio" not in frame.f_code.co_filename:
             continue
@@ -162,7 +162,7 @@ def _task_stack(task: asyncio.Task[Any]) -> Stack:
 
 
 def _context_of(task: asyncio.Task[Any]) -> Context | None:
-    """Return a task's context; before Python 3.12 only the garbage collector knows it."""
+    """Return a task's context; before Python 3.12 it is reachable only through the garbage collector."""
     if sys.version_info >= (3, 12):
         return task.get_context()
     return next((found for found in gc.get_referents(task) if isinstance(found, Context)), None)

@@ -1,7 +1,7 @@
-"""The driver's steps in its workers: a worker that sets no step records under the step that the driver was in.
+"""Applies the driver's steps to its workers: a worker that sets no step records under the driver's step.
 
-The driver tells when each step began, a worker asks before it hands on what it recorded, and each row gets the step of
-its own time. So a step is right to the moment, however seldom a worker asks.
+The driver publishes when each step began. A worker fetches these times before it sends recorded events, and each row
+gets the step at its own timestamp, so steps are exact no matter how rarely a worker fetches them.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ StepMark = tuple[int, int]
 AddSteps = Callable[[list[Any]], list[Any]]
 
 SETTLE_S = 0.2
-"""What the driver's flusher needs to tell a step, and Ray to bring it to the hub."""
+"""Time for the driver's flusher to publish a step and for Ray to deliver it to the hub."""
 _BACKLOG = 5_000
-"""With more events waiting than this, room in the buffers comes first."""
+"""With more buffered events than this, draining the buffers takes priority."""
 _POINT_READING, _POINT_STEP = 1, 6
-"""Where steps and times are in the tuples of events and log lines."""
+"""Positions of times and steps in the tuples of events and log lines."""
 
 
 class StepExchange:
-    """What the flusher of one process does about the steps of the run; does nothing in most processes.
+    """Publishes or fetches steps for the flusher of one process; does nothing in most processes.
 
     Args:
-        recorder: Records in this process.
-        tell: In a driver, tells when a step began.
-        ask: In a worker, returns when the driver's latest steps began, in order; None where nothing is known.
-        pause: How to wait.
+        recorder: The recorder of this process.
+        publish: In a driver, publishes when a step began.
+        fetch: In a worker, returns when the driver's latest steps began, in order; None if unknown.
+        pause: Function to sleep with.
     """
 
     def __init__(
         self,
         recorder: Recorder,
-        tell: Callable[[StepMark], None] | None = None,
-        ask: Callable[[], Sequence[StepMark] | None] | None = None,
+        publish: Callable[[StepMark], None] | None = None,
+        fetch: Callable[[], Sequence[StepMark] | None] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._recorder = recorder
-        self._tell = tell
-        self._ask = ask
+        self._publish = publish
+        self._fetch = fetch
         self._pause = pause
         self._marks: Sequence[StepMark] = ()
         self._limits: dict[int, int] = {}
 
     def exchange(self) -> None:
-        """Tell the steps that began here, or learn those of the driver; called before the buffers are emptied.
+        """Publish the steps that began here, or fetch those of the driver; called before the buffers are emptied.
 
-        A worker waits a moment before it asks: what began in the driver before this call is then known to the hub.
-        Events recorded in the meantime stay in the buffers until the next call, see `limit`.
+        A worker waits briefly before fetching, so that the hub knows all steps that began before this call. Events
+        recorded in the meantime stay in the buffers until the next call, see `limit`.
         """
         recorder = self._recorder
         self._limits = {}
-        if self._tell is not None:
+        if self._publish is not None:
             while recorder.step_marks:
-                self._tell(recorder.step_marks.popleft())
-        elif self._ask is not None and recorder.step is None and recorder.has_waiting:
+                self._publish(recorder.step_marks.popleft())
+        elif self._fetch is not None and recorder.step is None and recorder.has_waiting:
             buffers: tuple[deque[Any], ...] = (recorder.metrics, recorder.spans, recorder.points, recorder.sessions)
             self._limits = {id(buffer): len(buffer) for buffer in buffers}
             if sum(self._limits.values()) < _BACKLOG:
                 self._pause(SETTLE_S)
-            self._marks = self._ask() or self._marks
+            self._marks = self._fetch() or self._marks
 
     def limit(self, buffer: deque[Any]) -> int:
-        """Return how many of the events in a buffer may be taken."""
+        """Return how many events of a buffer may be taken."""
         return self._limits.get(id(buffer), len(buffer)) if self._limits else len(buffer)
 
     @property
@@ -105,7 +105,7 @@ class StepExchange:
         return spans
 
     def _at(self, reading: int) -> int | None:
-        """Return the step that the driver was in at a reading of this process's clock; None before its first."""
+        """Return the driver's step at a time of this process's monotonic clock; None before its first step."""
         marks = self._marks
         place = bisect_right(marks, reading + self._recorder.clock.offset_ns, key=lambda mark: mark[0]) - 1
         return marks[place][1] if place >= 0 else None

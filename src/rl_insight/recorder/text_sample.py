@@ -1,6 +1,6 @@
-"""Which sessions' texts are recorded: the first of each step in each process, then failures and extremes.
+"""Selects the sessions whose text is recorded: the first of each step in each process, then failures and extremes.
 
-Used with `recorder.capture_text` alone; without it nothing here exists.
+Used only with `recorder.capture_text`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rl_insight.schema.captured_text import CAPTURED_TEXT
 _MAX_SESSIONS: Final = 20_000
 _MAX_STEPS: Final = 64
 _MAX_HELD: Final = 16 * 1024 * 1024
-"""Characters of texts that wait for the outcome of their session, in all."""
+"""Total characters of text held until the outcome of its session."""
 _SECONDS_WITHOUT_STEP: Final = 60
 """Sessions without a step are sampled by minute."""
 TAKEN, WAITING, LEFT = "taken", "waiting", "left"
 
 
 class HeldTexts(NamedTuple):
-    """Texts of a span that was sent without them."""
+    """The text of a span that was sent without it."""
 
     span_id: int
     time: int
@@ -48,12 +48,12 @@ class _SessionTexts(msgspec.Struct):
 
 
 class TextSample:
-    """The sessions of a process whose texts are recorded. The flusher and training threads ask it.
+    """Decides for which sessions of a process text is recorded. Used by the flusher and by training threads.
 
     Args:
-        per_step: How many sessions of each step are taken as they come, and how many more because they failed, or had
-            the lowest or highest reward so far.
-        max_characters: Of one session; further texts are recorded as their lengths.
+        per_step: How many sessions of each step are taken in order of arrival, and how many more because they failed or
+            had the lowest or highest reward so far.
+        max_characters: Limit per session; further text is recorded as its length.
     """
 
     def __init__(self, per_step: int, max_characters: int) -> None:
@@ -62,16 +62,16 @@ class TextSample:
         self._sessions: OrderedDict[str, _SessionTexts] = OrderedDict()
         self._steps: OrderedDict[int, _StepSample] = OrderedDict()
         self._waiting: OrderedDict[str, _SessionTexts] = OrderedDict()
-        """Sessions that hold texts, the one that has waited longest first."""
+        """Sessions with held text, oldest first."""
         self._held = 0
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
-        """Replace the lock, which another thread of the parent may have held."""
+        """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
     def shows(self, span: Span, session_id: str, step: int | None, start_ns: int) -> bool:
-        """Return whether a span of a session is sent with its texts; those of others wait for the session's outcome."""
+        """Return whether a span is sent with its text; otherwise the text is held until the session's outcome."""
         texts = texts_in(span.attributes or {})
         if self.takes(session_id, step, start_ns) or span.status == ERROR:
             return not span.end or self.has_room(session_id, characters_in(texts))
@@ -80,12 +80,12 @@ class TextSample:
         return False
 
     def takes(self, session_id: str, step: int | None, now_ns: int) -> bool:
-        """Return whether the texts of a session are recorded as they come; asked first, it decides."""
+        """Return whether a session's text is recorded immediately; the first call decides."""
         with self._lock:
             return self._session(session_id, step, now_ns).state == TAKEN
 
     def decide(self, session_id: str, *, is_taken: bool) -> None:
-        """Follow the process that owns a session."""
+        """Adopt the decision of the process that owns a session."""
         with self._lock:
             known = self._sessions.get(session_id)
             if known is None:
@@ -94,7 +94,7 @@ class TextSample:
                 known.state = TAKEN
 
     def has_room(self, session_id: str, characters: int) -> bool:
-        """Return whether so many characters more of a session are recorded, and count them."""
+        """Return whether this many more characters of a session may be recorded, and count them if so."""
         with self._lock:
             known = self._sessions.get(session_id)
             if known is None or known.size + characters > self._max_characters:
@@ -103,7 +103,7 @@ class TextSample:
             return True
 
     def hold(self, session_id: str, span_id: int, time: int, texts: Mapping[str, Any]) -> None:
-        """Keep texts until the outcome of their session is known."""
+        """Keep text until the outcome of its session is known."""
         characters = characters_in(texts)
         with self._lock:
             known = self._sessions.get(session_id)
@@ -112,7 +112,7 @@ class TextSample:
             size = sum(held.characters for held in known.held) + characters
             if size > self._max_characters:
                 return
-            # A list of messages is often one that grows.
+            # Copied, because callers often append to a list of messages.
             own = {key: list(value) if isinstance(value, list) else value for key, value in texts.items()}
             known.held = [*known.held, HeldTexts(span_id, time, own, characters)]
             self._waiting.setdefault(session_id, known)
@@ -121,7 +121,7 @@ class TextSample:
                 self._release(next(iter(self._waiting)))
 
     def settle(self, session_id: str, step: int | None, now_ns: int, *, failed: bool, reward: Any) -> list[HeldTexts]:
-        """Take note of how a session ended; returns the texts that are to be recorded after all."""
+        """Record the outcome of a session; return the held text that is to be recorded after all."""
         with self._lock:
             session = self._session(session_id, step, now_ns)
             of_step = self._step(session.step)
@@ -157,7 +157,7 @@ class TextSample:
             self._release(forgotten)
 
     def _release(self, session_id: str) -> list[HeldTexts]:
-        """Return the texts that a session holds, which it no longer does."""
+        """Remove and return the held text of a session."""
         session = self._waiting.pop(session_id, None)
         if session is None:
             return []
@@ -175,12 +175,12 @@ class TextSample:
 
 
 def texts_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that hold texts."""
+    """Return the attributes that hold conversation text."""
     return {key: value for key, value in attributes.items() if key in CAPTURED_TEXT}
 
 
 def characters_in(value: Any) -> int:
-    """Return how many characters a text, or a container of texts, has.
+    """Return the number of characters in a string or a container of strings.
 
     >>> characters_in({"messages": [{"role": "user", "content": "2 + 2"}]})
     9

@@ -64,7 +64,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The tables of a batch or a bundle, and the texts that their columns point at."""
+    """The tables of a batch or a bundle, and the strings that their columns refer to."""
 
     strings: list[str] = []
     spans: Spans = msgspec.field(default_factory=Spans)
@@ -78,7 +78,7 @@ class Tables(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class _TablesAndLosses(Tables, omit_defaults=True, kw_only=True):
-    """Puts the losses behind the tables on the wire."""
+    """Places the losses after the tables on the wire."""
 
     losses: list[Loss] = []
 
@@ -89,10 +89,10 @@ class Batch(_TablesAndLosses, omit_defaults=True):
     version: tuple[int, int]
     process: Process
     sequence: int
-    """Counts a process's batches from 1; receivers accept each (process, sequence) once."""
+    """Number of the batch within its process, from 1; receivers accept each (process, sequence) once."""
     sent_ns: int
-    """When the batch was made, by the process's own clock; receivers estimate the clock offset from it. 0 in a batch
-    read from a file: its arrival says nothing about the process."""
+    """When the batch was made, on the process's clock; receivers estimate the clock offset from it. 0 in a batch read
+    from a file, whose arrival time says nothing about the process."""
     final: bool = False
     """True in the last batch of a process that shut down cleanly."""
 
@@ -248,7 +248,7 @@ def _check_positions(shape: _Shape, columns: tuple[bytes, ...], places: list[int
 
 
 def _are_small(raw: bytes, largest: int) -> bool:
-    """Return whether all positions are at most `largest`; may say no if that is 256 or more.
+    """Return whether all positions are at most `largest`; may return False wrongly if that is 256 or more.
 
     Small batches have few strings, and comparing bytes takes a tenth of the time of comparing numbers.
     """

@@ -256,7 +256,7 @@ def _packed(code: str, column: Sequence[Any]) -> bytes:
 
 
 def _encodable(value: str) -> str:
-    """Return text that UTF-8 can represent: lone surrogates are escaped."""
+    """Return a string that UTF-8 can represent: lone surrogates are escaped."""
     if value.isascii():
         return value
     try:

@@ -1,4 +1,4 @@
-"""Conversation texts: the attributes that hold them, and the placeholders recorded when they are private.
+"""Conversation text: the attributes that hold it, and the placeholders recorded when it is private.
 
 The keys include those of OpenTelemetry's semantic conventions for generative AI.
 """
@@ -58,7 +58,7 @@ def hidden_length(value: Any) -> int | None:
 
 
 def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with texts replaced by placeholders.
+    """Return attributes with text replaced by placeholders.
 
     >>> without_texts({"tokens": 3, "response": "It is 4."})
     {'tokens': 3, 'response': '[8 characters]'}
@@ -70,7 +70,7 @@ def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_texts_in(attributes: str | None) -> str | None:
-    """Do the same for a JSON object as text."""
+    """Do the same for attributes encoded as JSON."""
     if attributes is None or _ANY_KEY.search(attributes) is None:
         return attributes
     try:

@@ -47,7 +47,7 @@ def middle(code: int) -> float:
 
 
 def _value_at(code: int, part: float) -> float:
-    """Return the value at a part of a bucket, from 0, its lower end, to 1."""
+    """Return the value at a fraction of a bucket, from 0 (its lower end) to 1."""
     if code == 0:
         return 0.0
     index = code - _ORIGIN + part if code > 0 else 1.0 - part - code - _ORIGIN

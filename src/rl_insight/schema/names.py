@@ -9,7 +9,7 @@ DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 TRAINER_JOB: Final = "trainer_metrics"
 """The default name under which a hub's `/metrics` is registered."""
 MAX_RUN_ID: Final = 500
-"""The maximum length of a run id; queries accept no longer ones."""
+"""The maximum length of a run id; queries reject longer ones."""
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
 
@@ -20,7 +20,7 @@ CONFIG_EVENT: Final = "rl_insight.config"
 """Events with a run's configuration: each attribute is one dotted key."""
 
 TEXTS_EVENT: Final = "rl_insight.texts"
-"""Events with texts of a span that was sent before its session was chosen for capture."""
+"""Events with the text of a span that was sent before its session was selected for capture."""
 
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
@@ -69,7 +69,7 @@ def copy_of(process_id: str, source: str) -> str:
 
 
 def original_of(process_id: str) -> str | None:
-    """Return the id of the process that recorded what a copy holds; None if `process_id` is not a copy's.
+    """Return the id of the process whose records were imported; None if `process_id` is not that of a copy.
 
     >>> original_of("trainer-0@imported"), original_of("trainer-0")
     ('trainer-0', None)

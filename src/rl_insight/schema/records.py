@@ -1,7 +1,7 @@
 """A batch as rows: the documented JSON form of every event.
 
-Records are used in files for people, in tests and in the documentation. `docs/events.schema.json` is generated from
-these classes.
+Records are used in human-readable files, in tests and in the documentation. `docs/events.schema.json` is generated
+from these classes.
 """
 
 from __future__ import annotations
