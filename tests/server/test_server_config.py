@@ -52,7 +52,7 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["page_dir=/nowhere"], "no such directory"),
         (["host="], "host"),
         (["port=[1"], "cannot parse the settings on the command line"),
-        (["store.memory_limit.x=1"], "it must be text"),
+        (["store.memory_limit.x=1"], "it must be a string"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_the_reason(words, said):

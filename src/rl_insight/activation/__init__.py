@@ -37,7 +37,7 @@ def activate() -> None:
         integration.instrument()
     prime_rl.register()
     on_import("areal.utils", _patch_areal)
-    # SkyRL's metrics come through the mirrors, unless it has our callback.
+    # SkyRL's metrics are recorded through the mirrors, unless it has our callback.
     on_import("skyrl.train.utils.utils", record_blocks)
     on_import("transformers.integrations.integration_utils", _patch_reporting)
     on_import("transformers.trainer", _patch_trainer)

@@ -1,4 +1,4 @@
-"""The configuration: typed, checked, from files, code and the environment.
+"""The configuration: typed and validated, from files, code and the environment.
 
 >>> config = load_config({"recorder": {"flush_interval_s": 1}}, environ={})
 >>> config.recorder.flush_interval_s

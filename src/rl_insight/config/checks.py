@@ -1,4 +1,4 @@
-"""What makes a client's configuration wrong beyond types and limits: addresses, patterns, names."""
+"""Validates a client's configuration beyond types and limits: addresses, patterns, names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def check_values(config: InsightConfig) -> None:
-    """Refuse values that no part of RL-Insight could work with.
+    """Reject unusable values.
 
     Raises:
         ConfigError: names the key, the value and what is allowed.
@@ -42,7 +42,7 @@ def check_values(config: InsightConfig) -> None:
 
 
 def check_namespace(key: str, namespace: str) -> None:
-    """Refuse a namespace that no metric name can begin with."""
+    """Reject a namespace that no metric name can begin with."""
     if namespace and metric_name(namespace) != namespace:
         raise refused(key, namespace, f"a Prometheus name such as {metric_name(namespace)!r}, or empty")
 

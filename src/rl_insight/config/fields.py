@@ -1,4 +1,4 @@
-"""What a configuration's fields say about themselves: their keys, types and limits, and whether a value fits.
+"""The keys, types and limits of a configuration's fields, and the validation of values against them.
 
 A configuration is a tree of dataclasses. Limits are part of a field's type: `Annotated[float, Meta(ge=0)]` for a range,
 `Literal["a", "b"]` for a choice. Loading, messages and documentation all read them from there.
@@ -18,12 +18,12 @@ import msgspec
 from rl_insight.errors import ConfigError
 
 _WORDS = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "bool": "true or false",
-    "str": "text",
-    "list[str]": "a list of texts",
-    "dict[str, str]": "a mapping of names to texts",
+    "str": "a string",
+    "list[str]": "a list of strings",
+    "dict[str, str]": "a mapping of names to strings",
     "dict[str, Any]": "a mapping",
 }
 _BOOLEANS = {
@@ -38,7 +38,7 @@ class Key(NamedTuple):
     hint: Any
     """The declared type, with its limits."""
     kind: str
-    """The type without its limits, as documents spell it."""
+    """The type without its limits, as shown in the documentation."""
     choices: tuple[str, ...] = ()
     smallest: float | None = None
     largest: float | None = None
@@ -50,7 +50,7 @@ class Key(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The limits in words; empty without any."""
+        """The limits in words; empty if there are none."""
         if self.choices:
             return f"one of {listed(self.choices)}"
         if self.smallest is None:
@@ -105,7 +105,7 @@ def value_of(config: Any, key: str) -> Any:
 
 
 def fitting(name: str, key: Key, value: Any, origin: str = "") -> Any:
-    """Return a value as its key's type: numbers and booleans from text, text from numbers, null from empty text.
+    """Convert a value to its key's type: strings to numbers and booleans, numbers to strings, empty strings to null.
 
     Raises:
         ConfigError: it does not fit; the message names the key and what is allowed.
@@ -135,13 +135,13 @@ def refused(key: str, value: Any, allowed: str) -> ConfigError:
 
 
 def wrong_value(key: str, value: Any, expected: str, origin: str = "") -> ConfigError:
-    """Return the error for a value of a wrong type; the value of a token is not shown."""
+    """Return the error for a value of the wrong type; the value of a token is not shown."""
     shown = "what was given" if key.endswith("token") else f"{value!r} ({type(value).__name__})"
     return ConfigError(f"{key}{' in ' if origin else ''}{origin} cannot be {shown}: it must be {expected}.")
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a message shows them."""
+    """Return names as shown in messages."""
     return ", ".join(repr(name) for name in sorted(names))
 
 
@@ -164,14 +164,14 @@ def _key(hint: Any) -> Key:
 
 
 def parts_of(hint: Any) -> tuple[Any, ...]:
-    """Return what a union consists of; any other type consists of itself."""
+    """Return the members of a union, or a tuple of the type itself."""
     return get_args(hint) if get_origin(hint) in {types.UnionType, Union} else (hint,)
 
 
 def check_keys(
     model: type, layer: Mapping[Any, Any], origin: str, section: type | None = None, prefix: str = ""
 ) -> None:
-    """Reject unknown keys, values that do not fit, and values in place of a section; `section` limits it to one.
+    """Reject unknown keys, values that do not fit, and values in place of a section.
 
     Raises:
         ConfigError: names the full key and, for an unknown one, the closest valid key.

@@ -1,8 +1,8 @@
-"""Puts configurations together, layer by layer: `load_layers` for any of them, `load_config` for a client's.
+"""Assembles configurations from layers: `load_layers` for any configuration, `load_config` for a client's.
 
 A client's layers are: defaults < config file < `init(config)` < `init`'s arguments < environment. OmegaConf does the
-merging and the interpolation. It is imported inside the functions, because it costs more than the rest of RL-Insight
-and only a process that configures itself needs it.
+merging and the interpolation. It is imported inside the functions, because importing it costs more than the rest of
+RL-Insight and only processes that load a configuration need it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load_config(
     """Return the configuration of this process.
 
     Args:
-        source: what `init(config)` was given: a mapping, a dataclass, a `DictConfig` or the path of a YAML file.
+        source: the argument of `init(config)`: a mapping, a dataclass, a `DictConfig` or the path of a YAML file.
         overrides: `init`'s other arguments, by key; None means that the argument was not given.
         environ: the environment variables.
 
@@ -62,7 +62,7 @@ def load_config(
 
 
 def load_layers(model: type[ConfigT], layers: Iterable[tuple[str, Mapping[Any, Any]]]) -> ConfigT:
-    """Return a configuration: its defaults, changed by each layer (where it comes from, and its values) in turn.
+    """Return a configuration: its defaults, overridden by each layer (its origin and its values) in turn.
 
     Raises:
         ConfigError: a key is unknown, or a value cannot be used; the message says which and why.
@@ -93,23 +93,23 @@ def load_layers(model: type[ConfigT], layers: Iterable[tuple[str, Mapping[Any, A
             section = section[step]
         try:
             section[leaf] = fitting(name, key, section[leaf])
-        except ConfigError as error:  # every layer was checked: this is what an interpolation gave
+        except ConfigError as error:  # every layer was checked, so this is the result of an interpolation
             raise ConfigError(f"{name} cannot be resolved: {error}") from error
     return msgspec.convert(values, model)
 
 
 def config_to_dict(config: InsightConfig) -> dict[str, Any]:
-    """Return a configuration as plain dicts, lists and scalars, ready to travel to another process.
+    """Return a configuration as plain dicts, lists and scalars, for sending to another process.
 
-    It holds `server.token`: send it only where the token may go.
+    It contains `server.token`: send it only where the token may go.
     """
     return dataclasses.asdict(config)
 
 
 def config_from_dict(values: Mapping[str, Any]) -> InsightConfig:
-    """Return the configuration that `config_to_dict` made plain, without the help of OmegaConf.
+    """Restore a configuration from the result of `config_to_dict`, without OmegaConf.
 
-    Keys of a newer version are passed over; absent ones have their defaults.
+    Keys of a newer version are ignored; absent ones get their defaults.
 
     >>> config_from_dict(config_to_dict(InsightConfig(rank=1))).rank
     1
@@ -128,7 +128,7 @@ def config_from_dict(values: Mapping[str, Any]) -> InsightConfig:
 def _layers(
     source: ConfigSource | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
 ) -> list[tuple[str, dict[Any, Any]]]:
-    """Return what stands above the defaults, weakest first, each with a name for messages."""
+    """Return the layers above the defaults, lowest precedence first, each with a name for messages."""
     layers = []
     if path := environ.get(CONFIG_FILE_VARIABLE):
         layers.append((path, read_yaml(path)))
@@ -157,7 +157,7 @@ def read_yaml(path: str) -> dict[Any, Any]:
     """Return the mapping in a YAML file, with its interpolations unresolved.
 
     Raises:
-        ConfigError: the file cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or is not a YAML mapping.
     """
     import yaml  # type: ignore[import-untyped]  # it ships no types
     from omegaconf import OmegaConf
@@ -165,7 +165,7 @@ def read_yaml(path: str) -> dict[Any, Any]:
 
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
-        # OmegaConf would read a lone word as a key without a value, so look at the document itself first.
+        # OmegaConf would read a lone word as a key without a value, so check the document itself first.
         document = yaml.compose(text, Loader=yaml.SafeLoader)
         if document is None or document.tag == "tag:yaml.org,2002:null":
             return {}
@@ -181,9 +181,9 @@ def read_yaml(path: str) -> dict[Any, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return dicts and lists in place of every kind of mapping, dataclass and sequence; nothing given is changed.
+    """Convert mappings, dataclasses and sequences of any type to dicts and lists, without modifying the input.
 
-    Interpolations in a `DictConfig` are resolved where they stand: they may point outside the part we were given.
+    Interpolations in a `DictConfig` are resolved in place: they may refer to nodes outside of the given part.
     """
     from omegaconf import DictConfig, ListConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -219,7 +219,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def literal(value: Any) -> Any:
-    """Return values in which OmegaConf will find nothing to interpolate."""
+    """Escape values so that OmegaConf does not interpolate them."""
     if isinstance(value, dict):
         return {key: literal(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -234,6 +234,6 @@ def _resolution_error(error: Any) -> ConfigError:
 
 
 def _one_line(error: Exception) -> str:
-    """Return what an error says, without OmegaConf's lines about its own objects."""
+    """Return an error's message without OmegaConf's lines about its internal objects."""
     text = re.sub(r"\n\s*(full_key|reference_type|object_type)[:=].*", "", str(error))
     return " ".join(text.split()).rstrip(".") or type(error).__name__

@@ -18,7 +18,7 @@ MAX_RANK = 2**31 - 1
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0.001, le=3600)]
-"""Seconds, neither zero nor unbounded."""
+"""Seconds, positive and bounded."""
 
 _MODEL_WORDS = (
     "first|last|next|previous|per|each|eos|bos|pad|unk|sep|cls|mask|stop|start|end|special"
@@ -29,7 +29,7 @@ SECRET_KEYS = (
     # "api_key", "X-Api-Key", "apiKey", "AWS_SECRET_ACCESS_KEY", "private_key"; not "key" or "key_count"
     r"(?:api|access|secret|private|signing|encryption|ssh|account)[-_. ]?keys?(?:$|[^a-z])",
     # "token", "access_token", "HF_TOKEN"; not the tokens of a model ("tokens", "token_count", "eos_token")
-    # and not what is measured by token ("time_to_first_token", "seconds_per_token")
+    # and not quantities per token ("time_to_first_token", "seconds_per_token")
     rf"^(?!(?:.*[^a-z])?(?:{_MODEL_WORDS})[-_. ]?token$).*token$",
     r"passw(?:or)?d|passphrase|[^a-z]pwd$",
     r"secret",
@@ -52,11 +52,11 @@ SECRET_VALUES = (
     r"eyJ(?<=\beyJ)[A-Za-z0-9_-]{8,2048}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
     # the user and password of a URL
     r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
-    # the whole key, also one that was cut short
+    # the entire key, even if truncated
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""Patterns of secrets in text. Each begins with literal text, followed by the word boundary, because only such patterns
-are searched quickly."""
+"""Patterns of secrets in text. Each begins with a literal followed by the word boundary, because only such patterns are
+fast to search for."""
 
 
 @dataclass(slots=True)
@@ -114,10 +114,10 @@ class RecorderConfig:
     capture_text: bool = False
     """Whether prompts, responses, and the arguments and results of tools are recorded."""
     transcripts_per_step: Annotated[int, Meta(ge=0)] = 8
-    """With `capture_text`: the number of sessions per step whose texts each process records, plus as many that failed
+    """With `capture_text`: the number of sessions per step whose text each process records, plus as many that failed
     or had the lowest or highest reward so far."""
     max_transcript_characters: Positive = 262_144
-    """With `capture_text`: the limit per session; for further texts only the length is recorded."""
+    """With `capture_text`: the limit per session; for further text only the length is recorded."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class RedactionConfig:
     value_patterns: list[str] = field(default_factory=lambda: list(SECRET_VALUES))
     """Regular expressions for secrets in text."""
     function: str | None = None
-    """The user's own callable `(key, value) -> value`, as `package.module:callable`."""
+    """A user-defined callable `(key, value) -> value`, as `package.module:callable`."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Where RL-Insight keeps things on this machine, and how a process finds the server that runs here."""
+"""RL-Insight's folders on this machine, and how a process finds the local server."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ STATE_FILE = "server.json"
 
 
 class ServerState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a running server leaves in its data directory, readable by its owner alone."""
+    """The state file of a running server in its data directory, readable only by its owner."""
 
     pid: int
     url: str
     token: str | None = None
     tls_cert: str | None = None
-    """Its certificate, which processes of this machine trust."""
+    """Its certificate, which processes on this machine trust."""
 
 
 def user_folder() -> Path | None:
-    """Return this user's folder in the temporary directory; None where that belongs to another user."""
+    """Return this user's folder in the temporary directory; None if it belongs to another user."""
     home = Path(tempfile.gettempdir()) / f"rl-insight-{os.geteuid()}"
     try:
         home.mkdir(mode=0o700, exist_ok=True)
         is_private = not home.is_symlink() and home.stat().st_uid == os.geteuid()
     except OSError:
-        # The disk refuses for now; what is written there later goes into folders that only this user can read.
+        # The disk fails for now; later writes go to subfolders that only this user can read.
         is_private = True
     return home if is_private else None
 
@@ -40,7 +40,7 @@ def data_dir() -> Path:
 
 
 def server_of(url: str | None, token: str | None) -> tuple[str | None, str | None]:
-    """Return the URL and token of the configured server, or of the one on this machine; (None, None) without either."""
+    """Return the URL and token of the configured server, or of the local one; (None, None) if there is neither."""
     if url:
         return url, token
     local = find_local_server()
@@ -48,7 +48,7 @@ def server_of(url: str | None, token: str | None) -> tuple[str | None, str | Non
 
 
 def find_local_server(directory: Path | None = None) -> ServerState | None:
-    """Return the server that runs on this machine; None when there is none."""
+    """Return the server that runs on this machine; None if there is none."""
     try:
         raw = ((directory or data_dir()) / STATE_FILE).read_bytes()
         state = msgspec.json.decode(raw, type=ServerState)
@@ -56,7 +56,7 @@ def find_local_server(directory: Path | None = None) -> ServerState | None:
         return None
     try:
         os.kill(state.pid, 0)
-    except PermissionError:  # it runs, under another user
+    except PermissionError:  # it is running as another user
         return state
     except (OSError, OverflowError):
         return None

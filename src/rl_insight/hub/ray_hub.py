@@ -42,7 +42,7 @@ NAMESPACE = "rl-insight-monitor"
 NAME_PREFIX = "RLInsightMonitorHub_"
 _KEPT_STEPS = 256
 _LAST_FLUSH_S = 10.0
-"""To deliver what is left when the job has ended; the rest stays in the spool for the next sender on this machine."""
+"""For final delivery when the job has ended; the rest stays in the spool for the next sender on this machine."""
 _LEAVE_S = 1.0
 _JOB_POLL_S = 1.0
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
@@ -146,7 +146,7 @@ class MonitorHub:
             self._run |= {"project": project, "experiment_name": experiment_name}
 
     def count_joining(self, asking: str) -> int:
-        """Return how many workers joined the run but have not sent anything yet, without the caller."""
+        """Return how many workers, not counting the caller, joined the run but have not sent anything yet."""
         heard = self._collector.status().processes.keys() - {asking}
         return max(0, self._joined - len(heard))
 

@@ -1,4 +1,4 @@
-"""Keeps a hub's `/metrics` registered as a scrape target of the server while the hub lives."""
+"""Keeps a hub's `/metrics` registered as a scrape target of the server while the hub is running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("rl_insight")
 LEASE_S = 60.0
 """The server drops a hub after this long without a renewal, because a killed hub cannot deregister."""
 RENEW_S = 10.0
-"""A server that lost its targets, or moved, has the hub again after this time."""
+"""A server that lost its targets, or moved, gets the hub's registration again within this time."""
 _FIRST_RETRY_S = 0.5
 
 
@@ -44,7 +44,7 @@ class TargetRegistration:
 
     Args:
         client: a dedicated connection to the server's targets route.
-        target: what to register.
+        target: the registration.
         renew_s: the renewal interval.
     """
 
@@ -92,13 +92,13 @@ class TargetRegistration:
         while True:
             with self._changed:
                 wanted = self._wanted
-            problem = self._tell(wanted=wanted)
+            problem = self._post(wanted=wanted)
             self._note(problem, wanted=wanted)
             pause_s = self._backoff.next_s() if problem else self._renew_s if wanted else None
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted != wanted, pause_s)  # noqa: B023 -- called in this iteration
 
-    def _tell(self, *, wanted: bool) -> str | None:
+    def _post(self, *, wanted: bool) -> str | None:
         """Send one registration; returns the error, if any."""
         target = self._target if wanted else msgspec.structs.replace(self._target, addresses=[])
         try:

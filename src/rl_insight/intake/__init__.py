@@ -1,4 +1,4 @@
-"""A receiver's state per process: the ledger of accepted batches, the clock offset, the liveness.
+"""A receiver's state per process: the ledger of accepted batches, the clock offset, and liveness.
 
 The Ray hub and the server share this code; the server's store persists the state in the same transaction as the rows.
 """

@@ -73,7 +73,7 @@ class Admission:
         """Return the batch, or a copy without the rows that cannot be stored.
 
         Raises:
-            SchemaError: none of it can be stored.
+            SchemaError: the batch cannot be stored at all.
         """
         _check_identity(batch)
         changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The accepted batches of a process, so that each one counts once, however often it is sent."""
+"""The accepted batches of a process, so that each one counts once no matter how often it is sent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ledger:
             self._ranges.append((int(first), int(last)))
 
     def above(self) -> str:
-        """Return the ranges above the low-water mark as text."""
+        """Return the ranges above the low-water mark as a string."""
         return ",".join(f"{first}-{last}" for first, last in self._ranges)
 
     @property

@@ -75,12 +75,12 @@ class Intake(msgspec.Struct, eq=False):
         return True
 
     def take_again(self, sequence: int, *, received_ns: int, sent_ns: int) -> bool:
-        """Restore a batch that a store had accepted; False if it is known."""
+        """Restore a batch that a store had accepted; False if it is already known."""
         if not self.ledger.add(sequence):
             return False
         self.last_seen_ns = max(self.last_seen_ns, received_ns)
         self.last_sent_ns = max(self.last_sent_ns, sent_ns)
-        if sent_ns:  # when a batch from a file arrived says nothing about the clock of its process
+        if sent_ns:  # the arrival of a batch from a file says nothing about the clock of its process
             self.clock.observe(sent_ns=sent_ns, received_ns=received_ns)
         return True
 

@@ -67,13 +67,13 @@ class MetricsEndpoint:
         self._thread.join()
 
 
-def _listen(render: Render, host: str, port: int) -> _Server:
+def _listen(render: Render, host: str, port: int) -> _MetricsServer:
     try:
-        return _Server((host, port), render)
+        return _MetricsServer((host, port), render)
     except OSError as error:
         if error.errno != errno.EADDRINUSE or port == 0:
             raise
-    server = _Server((host, 0), render)
+    server = _MetricsServer((host, 0), render)
     logger.warning(
         "port %d is in use: metrics are served on port %d instead. Point the scraper there, or choose another port.",
         port,
@@ -82,7 +82,7 @@ def _listen(render: Render, host: str, port: int) -> _Server:
     return server
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 2 * _MAX_CONNECTIONS
@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: _MetricsServer
     protocol_version = "HTTP/1.1"
     timeout = _CONNECTION_TIMEOUT_S
 

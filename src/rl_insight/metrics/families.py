@@ -77,7 +77,7 @@ class Family(msgspec.Struct, frozen=True):
     codes: Sequence[int] = ()
     """Without `bounds`: all codes used by a series of the metric, ascending."""
     across: Across = "mean"
-    """How the gauges of several ranks become one."""
+    """How the gauges of several ranks are combined."""
 
     def exposed_name(self, namespace: str = "") -> str:
         """Return the name that Prometheus sees."""
@@ -98,7 +98,7 @@ class Declaration(msgspec.Struct, frozen=True):
     kind: MetricKind
     documentation: str
     across: Across = "mean"
-    """How the gauges of several ranks become one."""
+    """How the gauges of several ranks are combined."""
 
     def family(
         self, points: Iterable[tuple[LabelItems, float | Distribution]], bounds: tuple[float, ...] | None = None

@@ -1,4 +1,4 @@
-"""Totals of counters and distributions from foreign senders.
+"""Totals of counters and distributions from third-party senders.
 
 Batches contain totals since a process started. Other senders report totals that reset with their source (cumulative),
 or differences (delta). Both are converted to differences, which are added up here. Their buckets are converted to our
@@ -25,11 +25,11 @@ SCALES = range(-10, 21)
 """The accepted scales of exponential histograms."""
 _ORIGIN = 32768
 _EXACT = 1 << 40
-"""Added to a foreign index, so that it cannot be mistaken for a code."""
+"""Added to a sender's bucket index, so that it cannot be mistaken for a code."""
 
 
 @dataclass(slots=True)
-class _Source:
+class _SourceTotals:
     """The last totals of one source; sources of a series differ in their start time."""
 
     value: float = 0.0
@@ -40,7 +40,7 @@ class _Source:
 
 @dataclass(slots=True)
 class Added:
-    """One difference, so that it can be undone."""
+    """One added difference, which can be undone."""
 
     total: SeriesTotal
     value: float = 0.0
@@ -69,7 +69,7 @@ class SeriesTotal:
     minimum: float = 0.0
     maximum: float = 0.0
     codes: dict[int, int] = field(default_factory=dict)
-    sources: OrderedDict[int, _Source] = field(default_factory=OrderedDict)
+    sources: OrderedDict[int, _SourceTotals] = field(default_factory=OrderedDict)
 
     def add(self, more: float) -> Added:
         """Add a difference."""
@@ -84,7 +84,7 @@ class SeriesTotal:
         return self.add(more)
 
     def add_distribution(self, new: Distribution, scale: int | None = None) -> Added:
-        """Add a difference; with a scale, its buckets are foreign indices (see `to_codes`)."""
+        """Add a difference; with a scale, its bucket keys are the sender's indices (see `to_codes`)."""
         codes = {code: number for code, number in to_codes(new.buckets, scale, None).items() if number > 0}
         is_first = not self.count
         for code, number in codes.items():
@@ -116,10 +116,10 @@ class SeriesTotal:
         """Return the non-empty buckets by code."""
         return {code: number for code, number in self.codes.items() if number > 0}
 
-    def _source(self, start_ns: int) -> _Source:
+    def _source(self, start_ns: int) -> _SourceTotals:
         found = self.sources.get(start_ns)
         if found is None:
-            found = self.sources[start_ns] = _Source()
+            found = self.sources[start_ns] = _SourceTotals()
             if len(self.sources) > _MAX_SOURCES:
                 self.sources.popitem(last=False)
         return found
@@ -183,9 +183,9 @@ def exponential_counts(point: Any) -> dict[int, int]:
 
 
 def to_codes(counts: Mapping[int, int], scale: int | None, wanted: int | None) -> Mapping[int, int]:
-    """Return exponential buckets of one scale as those of a coarser one, or (wanted None) as codes.
+    """Convert exponential buckets to a coarser scale, or to codes if `wanted` is None.
 
-    Without a scale, the keys are codes already. Finer buckets than ours are merged without error; a coarser one gets
+    Without a scale, the keys are already codes. Buckets finer than ours are merged without error; a coarser one gets
     the code of its middle.
     """
     if scale is None or (wanted is not None and wanted == scale):

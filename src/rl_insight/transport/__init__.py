@@ -1,4 +1,4 @@
-"""How batches leave the process. Only the base class is loaded here; the rest comes with its first use."""
+"""How batches leave the process. Only the base class is imported here; the rest is imported on first use."""
 
 from __future__ import annotations
 

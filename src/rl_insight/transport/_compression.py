@@ -1,4 +1,4 @@
-"""How the bodies of requests are compressed."""
+"""Compression of request bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPRESSIONS: Final = ("auto", "none", "gzip", "zstd")
 
 
 def choose_compression(choice: str, *, is_loopback: bool) -> str | None:
-    """Return the content encoding that a setting means here; None for none.
+    """Return the content encoding for a setting; None for no compression.
 
     Raises:
         ConfigError: there is no such setting, or its package is missing.
@@ -31,7 +31,7 @@ def choose_compression(choice: str, *, is_loopback: bool) -> str | None:
 
 
 def compress(body: bytes, encoding: str | None) -> bytes:
-    """Return a body in a content encoding."""
+    """Return a body compressed with a content encoding."""
     if encoding is None:
         return body
     if encoding == "gzip":

@@ -1,4 +1,4 @@
-"""Files and folder locks of the transports that write to disk."""
+"""Files and folder locks for the transports that write to disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 SUFFIX = ".rli"
-"""The ending of every file that holds frames, wherever it lies: offline files and spools are read alike."""
+"""The extension of every file of frames: offline files and spools are read the same way."""
 
 CLOSE_TIMEOUT_S = 2.0
-"""How long closing waits for a disk that does not answer."""
+"""How long closing waits for an unresponsive disk."""
 
 _LOCK_NAME: Final = "lock"
 _PAUSE_S: Final = 0.01
@@ -32,19 +32,19 @@ def file_name(process_id: str) -> str:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, in one system call unless the operating system takes only a part of it."""
+    """Write all of `data`, in one system call unless the operating system makes a partial write."""
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
 
 
 class FolderLock:
-    """A lock on a folder (`flock` on a file in it), which ends with the process, however that ends."""
+    """A lock on a folder (`flock` on a file in it), released when the process ends for any reason."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.descriptor = -1
-        """Of the lock file; -1 while the lock is not held."""
+        """Descriptor of the lock file; -1 while the lock is not held."""
 
     @property
     def is_held(self) -> bool:
@@ -52,7 +52,7 @@ class FolderLock:
         return self.descriptor >= 0
 
     def create(self, attempts: int) -> None:
-        """Create and lock the folder; between attempts another process may finish removing one of the same name.
+        """Create and lock the folder; between attempts another process may finish removing a folder of that name.
 
         Raises:
             OSError: it cannot be created, or another process holds the lock.
@@ -68,7 +68,7 @@ class FolderLock:
         raise BlockingIOError(f"{self.folder} is in use by another process")
 
     def take(self, flags: int = 0) -> bool:
-        """Lock the folder; False when another process holds the lock.
+        """Lock the folder; False if another process holds the lock.
 
         Raises:
             OSError: there is no lock file, or it cannot be used.
@@ -88,14 +88,14 @@ class FolderLock:
         return self.is_held
 
     def remove_folder(self) -> None:
-        """Remove an empty folder; the lock is held until it is gone, so that no other process starts using it."""
+        """Remove an empty folder; the lock is held until then, so that no other process starts using it."""
         if self.is_held:
             with contextlib.suppress(OSError):
                 (self.folder / _LOCK_NAME).unlink()
                 self.folder.rmdir()
 
     def release(self) -> None:
-        """Give the lock up; idempotent. In a forked child, the parent keeps it: the lock belongs to the open file."""
+        """Release the lock; idempotent. In a forked child, the parent keeps it: the lock belongs to the open file."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             with contextlib.suppress(OSError):

@@ -16,11 +16,11 @@ class Transport(ABC):
     The recorder calls `send` from its flusher thread, never from a training thread. Contract:
 
     - `send` MUST return quickly: it MAY write to a local disk, it MUST NOT wait for the network or another process.
-    - A transport MUST deliver the batches of a process in any order but without loss while they fit its bounds.
-      Past a bound it drops the oldest and MUST report each dropped batch through `on_loss("batches", reason, 1)`.
+    - A transport MUST deliver the batches of a process without loss, in any order, as long as they fit its bounds.
+      Beyond a bound it drops the oldest and MUST report each dropped batch through `on_loss("batches", reason, 1)`.
     - It MAY deliver a batch more than once: receivers deduplicate by (process, sequence).
-    - No method MUST raise because of a server or a disk: such errors are counted, logged once and reported
-      by `get_status`. `on_loss` MUST be called without holding a lock that `send` or `get_status` needs.
+    - Methods MUST NOT raise because of a server or a disk: such errors are counted, logged once and reported by
+      `get_status`. `on_loss` MUST be called without holding a lock that `send` or `get_status` needs.
     - After `close`, `send` MUST count the batch as lost (reason `closed`) and MUST NOT raise.
     - `flush` MUST return within `timeout_s`, whether or not everything could be delivered.
     - `close` MUST be idempotent and keep undelivered batches where a later process can find them, if possible.
@@ -58,24 +58,24 @@ class Transport(ABC):
         """Try to deliver everything sent so far; True if that succeeded in time."""
 
     def hear_others(self, timeout_s: float) -> int:  # noqa: ARG002  # most receivers outlive the process
-        """Wait for the batches of other processes, if the receiver ends with this process.
+        """Wait for the batches of other processes if the receiver ends with this process.
 
-        Returns how many processes joined the run but sent nothing in time. MUST return within `timeout_s`.
+        Returns the number of processes that joined the run but sent nothing in time. MUST return within `timeout_s`.
         """
         return 0
 
     leads_steps = False
-    """Whether other processes follow the steps of this one, through the receiver."""
+    """Whether other processes follow the steps of this one through the receiver."""
     follows_steps = False
     """Whether the receiver knows the steps of a process that this one follows."""
 
     def tell_step(self, mark: tuple[int, int]) -> None:
-        """Tell the receiver when a step began and its number; called only where `leads_steps`. MUST NOT wait."""
+        """Send the receiver a step's start time and number; called only if `leads_steps`. MUST NOT wait."""
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
-        """Return when the latest steps began, in order; None if that is not known in time.
+        """Return when the latest steps began, in order; None if the receiver does not respond in time.
 
-        Called from the flusher's thread, only where `follows_steps`.
+        Called from the flusher's thread, only if `follows_steps`.
         """
         return None
 

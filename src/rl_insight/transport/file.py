@@ -1,4 +1,4 @@
-"""Batches in local files, for runs without a server: written by each process, read back by `read_batches`."""
+"""Batches in local files, for runs without a server: each process writes its own, `read_batches` reads them back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rl_insight.transport.base import Transport
 logger = logging.getLogger("rl_insight")
 
 ProblemHandler = Callable[[Path, SchemaError], None]
-"""Called as ``on_problem(path, error)`` for each broken tail and each batch that cannot be read."""
+"""Called as ``on_problem(path, error)`` for each truncated tail and each unreadable batch."""
 
 
 class FileTransport(Transport):
-    """Appends batches to ``<process_id>.<number>.rli`` in a directory, one series of files for each process.
+    """Appends batches to ``<process_id>.<number>.rli`` in a directory, one series of files per process.
 
-    A batch is one frame (see `schema.framing`), appended by one write: a process that is killed leaves at most one
-    broken frame, at the end of its last file. The next file is begun when the current one would grow past
-    `rotate_bytes`. When the disk refuses, batches are counted as lost, and opening is tried again later.
+    A batch is one frame (see `schema.framing`), appended in one write: a killed process leaves at most one truncated
+    frame, at the end of its last file. A new file is started when the current one would exceed `rotate_bytes`. If a
+    write fails, batches are counted as lost, and opening is retried later.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -70,8 +70,8 @@ class FileTransport(Transport):
         if reason is not None:
             self.on_loss("batches", reason, 1)
 
-    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 a write to the operating system is all it takes
-        """Return whether the disk accepts batches: those written survive the end of this process."""
+    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 batches are written immediately
+        """Return whether the disk accepts batches; written ones survive this process."""
         return self._error is None
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class FileTransport(Transport):
         self._close_file()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was written, where, and the disk error, if any."""
+        """Return the written batches, their location, and the disk error, if any."""
         return {
             "backend": "file",
             "path": str(self._path or self._directory),
@@ -99,7 +99,7 @@ class FileTransport(Transport):
         }
 
     def _append(self, data: bytes) -> str | None:
-        """Append a frame; returns the reason when it was lost."""
+        """Append a frame; return the loss reason if it failed."""
         if self._closed:
             return "closed"
         if self._error is not None and time.monotonic() < self._retry_at:
@@ -163,8 +163,8 @@ class FileTransport(Transport):
 def read_batches(path: str | os.PathLike[str], *, on_problem: ProblemHandler | None = None) -> Iterator[Batch]:
     """Yield the batches of one file, or of every ``.rli`` file below a directory, process by process.
 
-    Unreadable data does not stop the rest: `on_problem` is called for each broken tail and each unreadable batch.
-    Without a handler they are logged as warnings.
+    Unreadable data is skipped: `on_problem` is called for each truncated tail and each unreadable batch. Without a
+    handler they are logged as warnings.
 
     >>> problems = []
     >>> list(read_batches("/dev/null", on_problem=lambda path, error: problems.append(path)))
@@ -197,4 +197,4 @@ def _read_file(path: Path, on_problem: ProblemHandler) -> Iterator[Batch]:
 
 
 def _log_problem(path: Path, error: SchemaError) -> None:
-    logger.warning("%s is partly unreadable: %s The rest is used.", path, error)
+    logger.warning("%s is partly unreadable: %s Using the rest.", path, error)

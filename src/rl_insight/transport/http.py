@@ -1,4 +1,4 @@
-"""Batches to a server over HTTP, through a spool on the local disk."""
+"""Sends batches to a server over HTTP, through a spool on the local disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Pause(NamedTuple):
 
     seconds: float
     asked: bool = False
-    """Requested by the server, so not even `flush` cuts it short."""
+    """Requested by the server, so even `flush` does not shorten it."""
 
 
 class HttpTransport(Transport):
@@ -56,15 +56,15 @@ class HttpTransport(Transport):
 
     `send` costs one small file, whatever the state of the server. Batches that a process leaves behind are adopted by
     the next transport on this machine with the same URL. Without a URL the transport sends to the server on this
-    machine, looks it up again whenever it is unreachable, and the next server there adopts the remaining batches.
+    machine, looks it up again whenever it is unreachable, and delivers remaining batches to the next server there.
 
     Args:
         url: The server; None for the one on this machine.
         process_id: The process that sends the batches.
-        token: The access token; None means the one that a server on this machine left.
-        data_dir: The data directory of the server on this machine; by default the one of the environment.
-        ca_file: A certificate to trust instead of the system's, whatever its host name.
-        adopts_from: Other URLs whose undelivered batches this transport sends, too.
+        token: The access token; None for the one saved by a server on this machine.
+        data_dir: The data directory of the server on this machine; by default taken from the environment.
+        ca_file: A certificate to trust instead of the system's, regardless of its host name.
+        adopts_from: Other URLs whose undelivered batches this transport also sends.
         bundles: Whether to merge the batches of a request, as hubs do: costs this process a little and saves the
             server more.
 
@@ -140,7 +140,7 @@ class HttpTransport(Transport):
         found = find_local_server(self._data_dir) if self._is_local else None
         if found is None:
             return None
-        # As for commands: of a server on this machine exactly its certificate is trusted, if it can be read.
+        # As in the CLI: only the certificate of the server on this machine is trusted, if it is readable.
         certificate = found.tls_cert if found.tls_cert and os.access(found.tls_cert, os.R_OK) else None
         return self._connect(found.url, self._token or found.token, certificate)
 
@@ -156,7 +156,7 @@ class HttpTransport(Transport):
             self.on_loss("batches", "spool_full", dropped)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the server has acknowledged everything; retries at once if the sender is backing off."""
+        """Wait until the server has acknowledged everything; end any backoff at once."""
         with self._changed:
             self._hurry = True
             self._looked_in_vain = False
@@ -223,7 +223,7 @@ class HttpTransport(Transport):
             self._client.close()
 
     def _send_next(self) -> _Pause | None:
-        """Send one request of batches, own ones first; waits if there are none."""
+        """Send one request of batches, this process's first; wait if there are none."""
         for spool in (self._spool, *self._adopted):
             peeked = spool.peek(MAX_REQUEST_BATCHES, MAX_REQUEST_BYTES)
             if peeked.unreadable:
@@ -292,7 +292,7 @@ class HttpTransport(Transport):
 
     def _refused(self, spool: Spool, batches: Sequence[Waiting], answer: Answer) -> _Pause | None:
         """Find the batches that the server rejects, and drop only those."""
-        self._bundles = self._bundles and len(batches) == 1  # an older server does not know them
+        self._bundles = self._bundles and len(batches) == 1  # older servers do not support them
         if len(batches) > 1:
             for waiting in batches:
                 pause = self._deliver(spool, [waiting])
@@ -322,7 +322,7 @@ class HttpTransport(Transport):
         return _Pause(max(answer.retry_after_s, pause.seconds), asked=True)
 
     def _misdirected(self, answer: Answer) -> _Pause:
-        """The address or the token is wrong, the batches are not: keep them until it is fixed."""
+        """Keep the batches until the wrong address or token is fixed."""
         if answer.status in {401, 403}:
             advice = "Set server.token (or RL_INSIGHT_TOKEN) to the server's token"
         else:
@@ -333,7 +333,7 @@ class HttpTransport(Transport):
     def _unreachable(self, error: Exception) -> _Pause:
         if self._stopping:
             return _Pause(0.0)
-        if self._is_local and self._client is not None:  # another one may run by the next attempt, on another port
+        if self._is_local and self._client is not None:  # by the next attempt another server may run, on another port
             self._client.close()
             self._client = None
         return self._failed(str(error) or type(error).__name__)

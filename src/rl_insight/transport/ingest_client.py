@@ -1,4 +1,4 @@
-"""One keep-alive connection to a route of a server, which another thread can interrupt."""
+"""A keep-alive connection to a server route that another thread can interrupt."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ TARGETS_PATH = "/api/v1/targets"
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_RETRY_AFTER_S = 300.0
 _ONE_SEND_BYTES = 64 * 1024
-"""Up to this size the head and the body of a request are sent together: a larger body is not worth copying."""
+"""Up to this size the header and the body of a request are sent together: a larger body is not worth copying."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the server said to one request."""
+    """The server's response to one request."""
 
     status: int
     sentence: str = ""
-    """The server's own words, for people."""
+    """The server's message."""
     retry_after_s: float | None = None
     is_receipt: bool = False
-    """The body is a JSON object, as the ingest route answers; a stranger's page is none."""
+    """The body is a JSON object, as the ingest route returns, unlike the page of some other server."""
     stacks_of: tuple[str, ...] = ()
-    """Processes that the server asks for their stacks."""
+    """Processes whose stacks the server requests."""
     flush_s: float = 0.0
-    """The time between two batches that the server would like; 0 for any."""
+    """The time between batches that the server requests; 0 for any."""
 
 
 class _WholeRequests(http.client.HTTPConnection):
-    """Sends the head and the body of a small request at once: one packet, which wakes the server once."""
+    """Sends the header and the body of a small request together: one packet, which wakes the server once."""
 
     _parts: list[bytes] | None = None
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        """Make a request, then send it."""
+        """Build a request, then send it."""
         parts = self._parts = []
         try:
             super().request(*arguments, **options)
@@ -60,7 +60,7 @@ class _WholeRequests(http.client.HTTPConnection):
             self.send(part)
 
     def send(self, data: Any) -> None:
-        """Send bytes, or keep them while a request is made."""
+        """Send bytes, or collect them while a request is being built."""
         if self._parts is None:
             super().send(data)
         else:
@@ -74,8 +74,8 @@ class _WholeSecureRequests(_WholeRequests, http.client.HTTPSConnection):
 class IngestClient:
     """Posts frames to ``<url>/api/v1/ingest``, or JSON to another route.
 
-    `post` and `close` belong to one thread; `interrupt` may come from any other, and `abandon` from a forked child.
-    Proxies of the environment are used as elsewhere (`HTTPS_PROXY`, `NO_PROXY`), never for a loopback address.
+    `post` and `close` belong to one thread; any other thread may call `interrupt`, and a forked child `abandon`.
+    The usual proxy variables apply (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
     """
 
     def __init__(
@@ -107,32 +107,32 @@ class IngestClient:
         return is_loopback(self._url.hostname or "")
 
     def post(self, body: bytes, encoding: str | None = None) -> Answer:
-        """Send one request and read its answer.
+        """Send one request and read the response.
 
         Raises:
             OSError: the server cannot be reached, or took longer than the timeout.
-            http.client.HTTPException: what answered does not speak HTTP, or broke off.
+            http.client.HTTPException: the peer does not speak HTTP, or broke off the response.
         """
         reused = self._connection is not None
         try:
             return self._post_once(body, encoding)
         except (ConnectionError, http.client.BadStatusLine):
-            # A server closes an idle connection when it likes; only a fresh one tells whether it is away.
+            # Servers close idle connections at any time; only a new one shows whether the server is down.
             if not reused or self._interrupted:
                 raise
             return self._post_once(body, encoding)
 
     def interrupt(self) -> None:
-        """Make a `post` that another thread waits in fail at once, and every later one too."""
+        """Make a `post` in progress on another thread, and every later one, fail at once."""
         with self._guard:
             self._interrupted = True
             for opened in self._sockets():
                 with contextlib.suppress(OSError):
-                    # Not the method of an SSL socket, which would change it under the thread that reads from it.
+                    # Not the SSL socket's own method, which would modify it while another thread reads from it.
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; the next `post` opens another one."""
+        """Close the connection; the next `post` opens a new one."""
         with self._guard:
             connection, self._connection = self._connection, None
             self._candidate = None
@@ -150,7 +150,7 @@ class IngestClient:
                 os.close(opened.detach())
 
     def _sockets(self) -> list[socket.socket]:
-        """Return the socket in use: while it connects, afterwards, and wrapped by TLS it is not the same object."""
+        """Return the sockets in use: it is a different object while connecting and once wrapped by TLS."""
         connected: socket.socket | None = None if self._connection is None else self._connection.sock
         return [opened for opened in (self._candidate, connected) if opened is not None]
 
@@ -177,7 +177,7 @@ class IngestClient:
         try:
             connection.request("POST", self._target, body=body, headers=headers)
         except (BrokenPipeError, ConnectionResetError):
-            # A server may refuse a request before it has read all of it; then its answer can still be read.
+            # A server may reject a request before reading all of it; its response can still be read.
             if connection.sock is None:
                 raise
 
@@ -197,7 +197,7 @@ class IngestClient:
             if proxy:
                 self._target = f"http://{host_and_port(host, port)}{self._target}"
                 self._headers |= _proxy_headers(proxy)
-        # http.client's own hook for how a socket is made; ours can be interrupted while it connects.
+        # http.client's hook for creating a socket; ours can be interrupted while it connects.
         connection._create_connection = self._connect  # type: ignore[attr-defined]
         return connection
 
@@ -279,7 +279,7 @@ def _stacks_of(receipt: dict[str, Any]) -> tuple[str, ...]:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Read a Retry-After header, which holds seconds or a date."""
+    """Parse a Retry-After header, which contains seconds or a date."""
     if value is None:
         return None
     try:

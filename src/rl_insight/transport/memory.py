@@ -1,4 +1,4 @@
-"""Transports that leave the process's memory alone: one keeps the batches for a look, one discards them."""
+"""Transports that deliver nothing: one keeps the batches in memory for inspection, one discards them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_insight.transport.base import Transport
 
 
 class MemoryTransport(Transport):
-    """Keeps the latest batches in memory: for tests, and for a look at what a program records.
+    """Keeps the latest batches in memory, for tests and for inspecting what a program records.
 
     >>> transport = MemoryTransport(max_batches=2)
     >>> transport.send(b"first")
@@ -30,7 +30,7 @@ class MemoryTransport(Transport):
 
     @property
     def payloads(self) -> list[bytes]:
-        """The kept batches as they were sent, oldest first."""
+        """The kept batches, encoded, oldest first."""
         with self._lock:
             return list(self._payloads)
 
@@ -40,12 +40,12 @@ class MemoryTransport(Transport):
         return [decode(payload) for payload in self.payloads]
 
     def clear(self) -> None:
-        """Forget the kept batches; they count as delivered."""
+        """Discard the kept batches; they count as delivered."""
         with self._lock:
             self._payloads.clear()
 
     def send(self, payload: bytes) -> None:
-        """Keep one batch, in place of the oldest when there are too many."""
+        """Keep one batch, replacing the oldest if there are too many."""
         if self._closed:
             self.on_loss("batches", "closed", 1)
             return
@@ -59,21 +59,21 @@ class MemoryTransport(Transport):
             self.on_loss("batches", "memory_full", 1)
 
     def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 nothing to wait for
-        """Return True: what was sent is already where it belongs."""
+        """Return True: batches are already in their destination."""
         return True
 
     def close(self) -> None:
-        """Take nothing more; what was kept stays readable."""
+        """Accept no more batches; kept ones stay readable."""
         self._closed = True
 
     def abandon(self) -> None:
-        """Forget everything; no lock is taken, since a thread that `fork` did not copy may have held it."""
+        """Discard everything. Acquires no lock: a thread that does not exist in the child may have held it."""
         self._closed = True
         self._payloads = deque()
         self._lock = threading.Lock()
 
     def get_status(self) -> dict[str, Any]:
-        """Return how many batches were taken and how many are kept."""
+        """Return how many batches were accepted and how many are kept."""
         payloads = self.payloads
         return {
             "backend": "memory",
@@ -84,7 +84,7 @@ class MemoryTransport(Transport):
 
 
 class NullTransport(Transport):
-    """Discards everything on purpose: `server.backend: none`."""
+    """Discards everything, for `server.backend: none`."""
 
     def send(self, payload: bytes) -> None:
         """Discard one batch."""
@@ -97,5 +97,5 @@ class NullTransport(Transport):
         """Do nothing."""
 
     def get_status(self) -> dict[str, Any]:
-        """Tell that this is the backend that discards."""
+        """Return that this backend discards batches."""
         return {"backend": "none"}

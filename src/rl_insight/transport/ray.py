@@ -1,4 +1,4 @@
-"""The Ray transport: batches to a hub actor, without ever waiting for it."""
+"""The Ray transport: sends batches to a hub actor without ever waiting for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RayTransport(Transport):
     """Sends batches to an actor's `ingest` method.
 
     Ray's futures call back when a batch has arrived, so no thread of the training process blocks. An unconfirmed batch
-    is sent again, to the hub that `find_hub` then returns.
+    is retried with the hub that `find_hub` returns at that point.
     """
 
     max_batch_bytes = 80_000
@@ -46,10 +46,10 @@ class RayTransport(Transport):
         self.leads_steps = leads_steps
         self.follows_steps = not leads_steps
         self._other_hubs = other_hubs
-        """Hubs of other nodes, whose workers follow this process too."""
+        """Hubs of other nodes, whose workers also follow the steps of this process."""
         self._process_id = process_id
         self._settle_s = settle_s
-        """A worker that has something to send sends it within this time."""
+        """Workers send their buffered events within this time."""
         self.flush_hub = flush_hub
         """True in drivers and in the process whose exit ends the hub: the hub's batches must be delivered first."""
         self._find_hub = find_hub
@@ -64,7 +64,7 @@ class RayTransport(Transport):
         self._changed = Condition()
 
     def send(self, payload: bytes) -> None:
-        """Queue a batch and submit what may be submitted."""
+        """Queue a batch and submit as many as may be in flight."""
         if self._closed:
             self.on_loss("batches", "closed", 1)
             return
@@ -162,10 +162,10 @@ class RayTransport(Transport):
         return bool(self._ask("flush", left_s, timeout_s=left_s))
 
     def hear_others(self, timeout_s: float) -> int:
-        """Give each worker the time of a flush, and joining workers the time to send their first batch."""
+        """Wait for a flush of each worker, and for the first batch of joining workers."""
         if not self.flush_hub:
             return 0
-        deadline = time.monotonic() + timeout_s / 2  # the rest is for the batches that they send
+        deadline = time.monotonic() + timeout_s / 2  # the rest of the time is for forwarding their batches
         time.sleep(min(self._settle_s, timeout_s / 2))
         while True:
             left_s = deadline - time.monotonic()
@@ -175,7 +175,7 @@ class RayTransport(Transport):
             time.sleep(_POLL_S)
 
     def tell_step(self, mark: tuple[int, int]) -> None:
-        """Tell the hubs when a step began."""
+        """Send the start time of a step to the hubs."""
         try:
             for hub in {id(hub): hub for hub in (self._hub, *self._other_hubs)}.values():
                 hub.note_step.remote(mark)
@@ -183,7 +183,7 @@ class RayTransport(Transport):
             self._last_error = f"{type(error).__name__}: {error}"
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
-        """Ask the hub for the driver's steps; blocks the flusher's thread briefly. Old hubs do not have them."""
+        """Get the driver's steps from the hub; blocks the flusher's thread briefly. Old hubs do not have them."""
         found: Sequence[tuple[int, int]] | None = self._ask("get_steps", timeout_s=_STEPS_S)
         return found
 
@@ -213,7 +213,7 @@ class RayTransport(Transport):
             self._ask("leave", _GOODBYE_S, timeout_s=_GOODBYE_S)
 
     def abandon(self) -> None:
-        """Forget everything: Ray's own connection does not survive a fork."""
+        """Discard everything: Ray's connection does not survive a fork."""
         self._closed = True
 
     def get_status(self) -> dict[str, Any]:

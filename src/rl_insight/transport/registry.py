@@ -1,4 +1,4 @@
-"""From the name in `server.backend` to a transport: the built-in ones, and those that other packages provide."""
+"""Creates the transport named by `server.backend`: a built-in one, or one provided by another package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rl_insight.transport.memory import MemoryTransport, NullTransport
 ENTRY_POINT_GROUP = "rl_insight.transports"
 
 TransportFactory = Callable[[InsightConfig, Process], Transport]
-"""What an entry point of the group `rl_insight.transports` names; called once for each process."""
+"""The type of entry points in the group `rl_insight.transports`; called once per process."""
 
 
 def create_transport(backend: str, config: InsightConfig, process: Process) -> Transport:
-    """Make the transport that a backend name, other than `auto`, means.
+    """Create the transport for a backend name other than `auto`.
 
     Raises:
         ConfigError: no such backend, its package cannot be loaded, or its settings cannot be used.
@@ -38,7 +38,7 @@ def create_transport(backend: str, config: InsightConfig, process: Process) -> T
 
 
 def available_backends() -> list[str]:
-    """Return every name that `server.backend` may have here, sorted.
+    """Return every valid name for `server.backend`, sorted.
 
     >>> {"auto", "file", "http", "memory", "none"} <= set(available_backends())
     True
@@ -48,7 +48,7 @@ def available_backends() -> list[str]:
 
 
 def unknown_backend(backend: str) -> ConfigError:
-    """Return the error for a backend that does not exist here."""
+    """Return the error for an unknown backend."""
     return ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(available_backends())}.")
 
 

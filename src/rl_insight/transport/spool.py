@@ -1,4 +1,4 @@
-"""A bounded queue of batches on the local disk, which outlives the process that filled it.
+"""A bounded queue of batches on the local disk that outlives the process that filled it.
 
 A spool is one folder with one file per batch, numbered in order of arrival, and a lock that its live process
 holds.
@@ -43,7 +43,7 @@ class Peeked(NamedTuple):
     unreadable: int
 
 
-class _Entry(msgspec.Struct):
+class _SpooledBatch(msgspec.Struct):
     size: int
     frame: bytes | None = None
     """Set only if the disk write failed."""
@@ -80,7 +80,7 @@ class Spool:
         self._memory_max_bytes = memory_max_bytes
         self._disk_retry_s = disk_retry_s
         self._guard = threading.Lock()
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, _SpooledBatch] = OrderedDict()
         self._next_number = 1
         self._bytes = self._memory_bytes = self._memory_batches = 0
         self._disk_retry_at = 0.0
@@ -114,13 +114,13 @@ class Spool:
             self._next_number += 1
             dropped = self._make_room(len(data))
             if self._write(number, data):
-                self._add(number, _Entry(size=len(data)))
+                self._add(number, _SpooledBatch(size=len(data)))
                 self._remember(number, data)
                 return dropped
             if len(data) > self._memory_max_bytes:
                 return dropped + 1
             dropped += self._make_room(len(data), memory_only=True)
-            self._add(number, _Entry(size=len(data), frame=data))
+            self._add(number, _SpooledBatch(size=len(data), frame=data))
             self._memory_batches += 1
         return dropped
 
@@ -209,7 +209,7 @@ class Spool:
             "disk_error": self._disk_error,
         }
 
-    def _add(self, number: int, entry: _Entry) -> None:
+    def _add(self, number: int, entry: _SpooledBatch) -> None:
         self._entries[number] = entry
         self._bytes += entry.size
         if entry.frame is not None:
@@ -327,7 +327,7 @@ class Spool:
                 path.unlink()
         for number in sorted(found):
             if number not in self._entries:
-                self._add(number, _Entry(size=found[number]))
+                self._add(number, _SpooledBatch(size=found[number]))
         # Numbers continue after those of batches that an earlier process left in the folder.
         self._next_number = max(self._next_number, max(found, default=0) + 1)
 
@@ -340,7 +340,7 @@ class Spool:
                 continue
             self._forget(number)
             if self._write(number, data):
-                self._add(number, _Entry(size=len(data)))
+                self._add(number, _SpooledBatch(size=len(data)))
             else:
                 lost += 1
         return lost
