@@ -98,7 +98,7 @@ _LAZY = {
     "traced_remote": "rl_insight.integrations.ray",
     "update_prometheus_config": "rl_insight.targets",
 }
-"""Public names that come from modules which most programs do not need."""
+"""Public names from modules that most programs do not need."""
 
 
 if not TYPE_CHECKING:  # a type checker must know these names, and only these

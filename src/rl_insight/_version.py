@@ -1,3 +1,3 @@
-"""The one place that holds the version."""
+"""The single definition of the version."""
 
 __version__ = "1.0.0.dev0"

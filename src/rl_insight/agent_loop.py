@@ -144,7 +144,7 @@ class _Trajectory(NamedTuple):
 
 
 def _described(index: int, trajectory: Any) -> _Trajectory:
-    """Read a trajectory's own description; chains are numbered from 1."""
+    """Read the fields of a trajectory; chains are numbered from 1."""
     traj = _converted(int, field_of(trajectory, "chain_id"), index + 1) - 1
     reward = _converted(float, field_of(trajectory, "reward_score"), 0.0)
     return _Trajectory(str(traj), reward, _converted(int, field_of(trajectory, "num_turns"), 0))

@@ -1,17 +1,17 @@
-"""Exponential back-off: the pauses between attempts that keep failing."""
+"""Exponential backoff: the pauses between failing attempts."""
 
 from __future__ import annotations
 
 import random
 
 _MOST_FAILURES = 30
-"""Doubling stops here; no pause is that long, and the power stays small."""
+"""Limit on the exponent; no pause gets that long."""
 
 
 class Backoff:
     """The pause after each failure: it doubles from `initial_s` up to `max_s`, until `reset`.
 
-    With `jitter` a pause is drawn between `initial_s` and that, so that many clients do not come back at once.
+    With `jitter` each pause is random between `initial_s` and that value, so that clients do not retry all at once.
 
     >>> backoff = Backoff(0.5, 3.0)
     >>> [backoff.next_s() for _ in range(4)]
@@ -34,5 +34,5 @@ class Backoff:
         return longest if self._random is None else self._random.uniform(self._initial_s, longest)
 
     def reset(self) -> None:
-        """Start again from the first pause: an attempt succeeded."""
+        """Start over from the first pause after an attempt succeeded."""
         self._failures = 0

@@ -12,19 +12,19 @@ class ConfigError(InsightError, ValueError):
 
 
 class SchemaError(InsightError, ValueError):
-    """Bytes that are not a batch this version can read; the message says what is wrong with them."""
+    """The bytes are not a batch that this version can read; the message says why."""
 
 
 class UnsupportedVersionError(SchemaError):
-    """A batch of another major schema version; the message names both versions."""
+    """The batch has a different major schema version; the message names both versions."""
 
 
 class TooLargeError(SchemaError):
-    """Bytes that would take too much memory once decoded; the message names the limit."""
+    """The bytes would take too much memory once decoded; the message names the limit."""
 
 
 class TransportError(InsightError):
-    """A batch could not be delivered; `retry_after_s` is how long the receiver asks to wait."""
+    """A batch could not be delivered; `retry_after_s` is the wait requested by the receiver."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -32,4 +32,4 @@ class TransportError(InsightError):
 
 
 class BatchRefusedError(TransportError):
-    """The receiver will never take this batch, however often it is sent."""
+    """The receiver will never accept this batch, no matter how often it is sent."""

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: a reader finds the old content or the new one, never a part of it."""
+"""Files that are replaced atomically: readers see either the old or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ContentT = TypeVar("ContentT")
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
-    """Write a file; with `durable`, its content is on disk before the file gets its name."""
+    """Replace a file atomically; with `durable`, the content is on disk before the rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
@@ -29,9 +29,9 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool
 
 
 def read_or_set_aside(path: Path, empty: ContentT) -> ContentT:
-    """Return what a JSON file holds, which is of the type of `empty`; that itself where there is no file.
+    """Return the content of a JSON file, of the same type as `empty`; `empty` if there is no file.
 
-    One that cannot be read gets another name: it is kept, and not written over.
+    An unreadable file is renamed, so that it is kept rather than overwritten.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=type(empty))

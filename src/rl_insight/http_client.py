@@ -1,6 +1,6 @@
-"""The HTTP client of everything but the training transport: one kept connection, bounded in time and in size.
+"""The general HTTP client: a keep-alive connection with limits on time and size.
 
-Three places need something else and have their own: the training transport (interruptible, fork-safe), the reading of
+Three places have different needs and separate clients: the training transport (interruptible, fork-safe), reading
 hundreds of metrics pages at once (`hardware.fetch`, `server.scrape`), and downloads (proxies, redirects, resuming).
 """
 
@@ -19,11 +19,11 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class HttpError(InsightError):
-    """The other end cannot be reached, took too long, or does not speak HTTP."""
+    """The server cannot be reached, took too long, or does not speak HTTP."""
 
 
 class Reply(NamedTuple):
-    """What the other end answered."""
+    """The server's response."""
 
     status: int
     body: bytes
@@ -32,24 +32,24 @@ class Reply(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Whether the request was granted."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property
     def sentence(self) -> str:
-        """The answer in one short line, for messages."""
+        """The body as one short line, for messages."""
         return " ".join(self.body.decode("utf-8", "replace").split())[:300] or self.reason
 
 
 class Connection:
-    """Requests to one server over a connection that stays open between them; for one thread at a time.
+    """A keep-alive connection to one server; for one thread at a time.
 
     Args:
-        url: The server, with a path that every request's path is added to.
-        token: Shown to it.
+        url: The server, with a path that every request's path is appended to.
+        token: The access token.
         headers: Sent with each request.
-        timeout_s: How long the server may keep silent.
-        trust: The certificate to trust in place of the system's, whatever name it is for.
+        timeout_s: How long to wait for the server to send or accept data.
+        trust: The certificate to trust instead of the system's, regardless of its host name.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Connection:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request and yield its answer, to be read as a stream.
+        """Send a request and yield the response, to be read as a stream.
 
         Raises:
-            HttpError: the server cannot be reached, or breaks off.
+            HttpError: the server cannot be reached, or closes the connection.
         """
         try:
             target = self._path.rstrip("/") + path if path.startswith("/") else (self._path or "/") + path
@@ -109,7 +109,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> Reply:
-        """Send a request and return its answer, as much of it as `max_bytes` allows.
+        """Send a request and return the response, with up to `max_bytes` of its body.
 
         Raises:
             HttpError: the server cannot be reached.
@@ -118,7 +118,7 @@ class Connection:
             return Reply(response.status, response.read(max_bytes), dict(response.headers.items()), response.reason)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
+        """Close the connection; the next request opens a new one."""
         self._connection.close()
 
 
@@ -126,8 +126,8 @@ def request(method: str, url: str, body: Any = None, *, headers: Mapping[str, st
     """Send one request over a new connection; `how` is passed to `Connection`.
 
     Raises:
-        HttpError: the other end cannot be reached.
-        ConfigError: it is not an http or https URL.
+        HttpError: the server cannot be reached.
+        ConfigError: `url` is not an http or https URL.
     """
     parts = split_http_url(url)
     query = f"?{parts.query}" if parts is not None and parts.query else ""

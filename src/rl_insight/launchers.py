@@ -1,4 +1,4 @@
-"""What started this process: the rank that a launcher gave it, and a name for the launch that its ranks share."""
+"""How this process was launched: its rank, and a name for the launch that all of its ranks share."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def launcher_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def launch_name(environ: Mapping[str, str]) -> str | None:
-    """Return a name that all processes of one launch share and no other launch has; None for a standalone process.
+    """Return a name shared by all processes of one launch and by no other launch; None for a standalone process.
 
-    On one node the launcher process names the launch, so it does not matter which port or id its user gave it. Across
-    nodes it is the Slurm step, then the rendezvous id; the address of the rendezvous alone cannot tell two launches
-    apart, and is used only where there is nothing else.
+    On one node the launcher process identifies the launch, whatever port or id the user gave it. Across nodes it is the
+    Slurm step, then the rendezvous id; the rendezvous address does not distinguish launches and is the last resort.
     """
     size = _number(environ, "WORLD_SIZE")
     if size == 1:
@@ -54,9 +53,9 @@ def launch_name(environ: Mapping[str, str]) -> str | None:
 
 
 def may_be_repeated(environ: Mapping[str, str]) -> bool:
-    """Return whether a later launch can have the same name as this one: torchrun on several nodes without Slurm.
+    """Return whether a later launch can have the same name: torchrun on several nodes without Slurm.
 
-    Nothing on the nodes tells such launches apart; a server that sees the ranks of both can.
+    Nothing on the nodes distinguishes such launches; a server that sees the ranks of both can.
 
     >>> may_be_repeated({"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "try"})
     True
@@ -76,14 +75,14 @@ def _is_one_node(environ: Mapping[str, str], size: int) -> bool:
     local_size = _number(environ, "LOCAL_WORLD_SIZE")
     if local_size is not None:
         return local_size == size
-    # Ranks that a script starts itself, as with torch.multiprocessing.spawn.
+    # Ranks started by a script, as with torch.multiprocessing.spawn.
     return "SLURM_STEP_ID" not in environ and is_loopback(environ.get("MASTER_ADDR", ""))
 
 
 def _slurm_step(environ: Mapping[str, str]) -> str | None:
     """Return the name of the `srun` that started this process together with others.
 
-    A job id alone is not a launch: all programs that are started in one `salloc` or `sbatch` have the same.
+    A job id alone does not identify a launch: all programs started in one `salloc` or `sbatch` share it.
     """
     job, step = environ.get("SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID")
     if job is None or step is None or step >= _FIRST_SPECIAL_STEP:
@@ -95,9 +94,9 @@ def _slurm_step(environ: Mapping[str, str]) -> str | None:
 
 
 def _launcher_process(environ: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return host, pid and start of the process that started all ranks of this node.
+    """Return host, pid and start time of the process that started all ranks of this node.
 
-    That is the nearest ancestor without a rank: between it and this process there may be a shell script for each rank.
+    That is the nearest ancestor without a rank: there may be a shell script per rank in between.
     """
     import psutil
 
@@ -109,13 +108,13 @@ def _launcher_process(environ: Mapping[str, str]) -> tuple[str, str, str]:
             pid, started = ancestor.pid, _started(ancestor)
             if mark not in ancestor.environ():
                 break
-    except psutil.Error:  # of another user, or outside of this container: not one of the ranks
+    except psutil.Error:  # owned by another user or outside of this container, so not one of the ranks
         pass
     return host_name(), str(pid), started
 
 
 def _started(process: Any) -> str:
-    """Return when a process started, in a form that does not move with the machine's clock where there is one."""
+    """Return when a process started, independent of the wall clock if possible."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
         fields = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

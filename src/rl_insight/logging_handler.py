@@ -1,4 +1,4 @@
-"""Sends what Python's `logging` says to RL-Insight, with the current span, session, step and lane."""
+"""Sends records of Python's `logging` to RL-Insight, with the current span, session, step and lane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
 
 
 class InsightHandler(logging.Handler):
-    """A logging handler; what is passed as `extra=` becomes fields.
+    """A logging handler; `extra=` values become fields.
 
     >>> import logging
     >>> logging.getLogger("trainer").addHandler(InsightHandler(level=logging.INFO))
@@ -26,7 +26,7 @@ class InsightHandler(logging.Handler):
         self._monitor = monitor
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Record one line; RL-Insight's own lines are left out, so that a problem of ours cannot feed itself."""
+        """Record one line; RL-Insight's own lines are skipped to prevent feedback loops."""
         if record.name == "rl_insight" or record.name.startswith("rl_insight."):
             return
         monitor = self._monitor or default_monitor
@@ -34,7 +34,7 @@ class InsightHandler(logging.Handler):
         if recorder is None:
             return
         given = vars(record).items()
-        # What begins with "_" is of a library's own record class: Ray's holds `_ray_timestamp_ns`.
+        # Names with a leading "_" come from a library's record class, such as Ray's `_ray_timestamp_ns`.
         fields: dict[str, Any] = {key: value for key, value in given if key not in _STANDARD and key[:1] != "_"}
         if record.exc_info and record.exc_info[0] is not None:
             fields["exception.type"] = record.exc_info[0].__name__

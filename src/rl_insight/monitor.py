@@ -52,7 +52,7 @@ class Monitor(Producer):
         _monitors.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Decorated functions travel to Ray workers by pickle: there they record through that process's monitor."""
+        """Pickle as the monitor of the receiving process, for decorated functions that are sent to Ray workers."""
         return _monitor_of_this_process, ()
 
     # -- start
@@ -161,7 +161,7 @@ class Monitor(Producer):
         pipeline, url = self._pipeline, self.run_url()
         if pipeline is None or not url or not settings.announce or pipeline.process.rank not in (None, 0):
             return
-        if pipeline.claim_link(url):  # ranks count within a role: each role may have a rank 0
+        if pipeline.claim_link(url):  # ranks are per role: each role may have a rank 0
             print(f"RL-Insight: run {pipeline.process.run_id} at {url}", file=sys.stderr, flush=True)  # noqa: T201
 
     def run_url(self) -> str | None:
@@ -175,7 +175,7 @@ class Monitor(Producer):
         url = None if pipeline is None else pipeline.transport.server_url or pipeline.config.server.url
         if pipeline is None or not url:
             return None
-        from urllib.parse import quote  # not at the top: `import rl_insight` does without it
+        from urllib.parse import quote  # not at the top: `import rl_insight` does not need it
 
         from rl_insight.urls import without_credentials
 
@@ -277,7 +277,7 @@ class Monitor(Producer):
     close = finish
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Deliver all events recorded so far; returns whether that succeeded in time."""
+        """Deliver all events recorded so far; return whether that succeeded in time."""
         if (starting := self._starting) is not None:
             starting.join(timeout_s)
         pipeline = self._pipeline
@@ -302,7 +302,7 @@ class Monitor(Producer):
         }
 
     def _register_exit(self) -> None:
-        """Deliver at exit of the interpreter and of `multiprocessing` children, however they end."""
+        """Deliver when the interpreter or a `multiprocessing` child exits for any reason."""
         if not self._exit_registered:
             self._exit_registered = True
             atexit.register(self.finish)
@@ -348,7 +348,7 @@ class Monitor(Producer):
         recorder.step = pipeline.recorder.step
         self._begin_now(settings, recorder)
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # its children forget finalizers right after this hook, and then run these
+        if util is not None:  # its children clear finalizers right after this hook, and then run these
             util.register_after_fork(self, Monitor._register_exit)
 
 
@@ -376,7 +376,7 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
     if hub is None:
         if own is None:
             return None
-        # Workers often start together: whichever hub the job gets names the run of all of them.
+        # Workers often start together: the hub that the job ends up with names the run for all of them.
         run_id = own.run_id or startup.new_run_id(own, os.environ)
         identity = ray_hub.RunIdentity(run_id, own.project or "", own.experiment_name or "")
         hub = ray_hub.start_hub(own, identity)
@@ -397,7 +397,7 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
     )
     if own is None:
         return joined
-    if own.project and not run.project:  # a worker without names made the hub
+    if own.project and not run.project:  # the hub was started by a worker without names
         hub.name_run.remote(own.project, own.experiment_name)
     return replace(
         joined,

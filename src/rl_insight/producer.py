@@ -23,7 +23,7 @@ LabelMaker = Callable[[Any], Mapping[str, Any]]
 
 
 class Producer(SessionProducer):
-    """Records metrics, states, spans, sessions, events and logs; does next to nothing while `_recorder` is None.
+    """Records metrics, states, spans, sessions, events and logs; nearly free while `_recorder` is None.
 
     No method blocks on I/O, and none raises because of monitoring.
     """
@@ -103,7 +103,7 @@ class Producer(SessionProducer):
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
     def _record_gauges(self, values: Iterable[tuple[str, float, str]], labels: dict[str, Any]) -> None:
-        """Set several gauges (name, value, documentation) of one thing at one moment; see `metric_gauge`."""
+        """Set several gauges (name, value, documentation) with the same labels and timestamp; see `metric_gauge`."""
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
             return
@@ -180,7 +180,7 @@ class Producer(SessionProducer):
             recorder.losses.refuse(
                 "attributes",
                 "not_a_mapping",
-                f"the attributes of trace_span({short_text(name)!r}) were left out: they are not a mapping.",
+                f"the attributes of trace_span({short_text(name)!r}) were dropped: they are not a mapping.",
                 topic=short_text(name),
             )
         if lane is None and own is not None and "state_lane_id" in own:
@@ -206,7 +206,7 @@ class Producer(SessionProducer):
             return NO_SPAN
         span.begin(get_span())
         span.start = start_ns - recorder.clock.offset_ns
-        span.end = max(end_ns - recorder.clock.offset_ns, span.start) or 1  # 0 would say that it has not ended
+        span.end = max(end_ns - recorder.clock.offset_ns, span.start) or 1  # 0 means that it has not ended
         return span
 
     @overload
@@ -228,7 +228,7 @@ class Producer(SessionProducer):
 
         Args:
             name: The name of the span; the function's `__qualname__` if omitted.
-            extra_labels: Returns more labels for the first positional argument; not called without one.
+            extra_labels: Called with the first positional argument, if any; returns more labels.
             static_labels: Labels of every call.
         """
         if callable(name) or isinstance(name, (staticmethod, classmethod)):
@@ -315,12 +315,12 @@ class Producer(SessionProducer):
     # -- the run
 
     def record_config(self, config: Any, /) -> None:
-        """Record the configuration of the run: what the page shows with it and compares with that of other runs.
+        """Record the configuration of the run, which the page shows and compares with those of other runs.
 
         >>> record_config({"algorithm": "grpo", "actor": {"lr": 1e-6}})
 
-        Several calls add up; a key that is recorded again has its latest value. Values of keys that look like secrets
-        are redacted. At most 4,000 keys are taken, and the first 2,000 characters of a text.
+        Calls are merged; the latest value of a key wins. Values of keys that look like secrets are redacted. At most
+        4,000 keys are recorded, and the first 2,000 characters of a string.
 
         Args:
             config: A mapping, a dataclass instance, an OmegaConf `DictConfig` or a namespace.
@@ -336,7 +336,7 @@ class Producer(SessionProducer):
             )
             return
         if len(keys) > MAX_KEYS:
-            recorder.losses.refuse("configs", "too_many", f"record_config() took the first {MAX_KEYS} keys alone.")
+            recorder.losses.refuse("configs", "too_many", f"record_config() kept only the first {MAX_KEYS} keys.")
         for first in range(0, min(len(keys), MAX_KEYS), KEYS_PER_EVENT):
             part = dict(keys[first : min(first + KEYS_PER_EVENT, MAX_KEYS)])
             recorder.record_point(EVENT, 0, CONFIG_EVENT, part)
@@ -344,7 +344,7 @@ class Producer(SessionProducer):
     # -- context
 
     def set_step(self, step: int) -> None:
-        """Set the training step of everything that this process records from now on.
+        """Set the training step of everything this process records from now on.
 
         >>> set_step(7)
         """
@@ -360,7 +360,7 @@ class Producer(SessionProducer):
             recorder.mark_step(number)
 
     def step(self, number: int) -> ContextScope[None] | NoSpan:
-        """Set the training step of everything recorded inside a `with` block, also in the tasks it starts.
+        """Set the training step of everything recorded inside a `with` block, including in tasks it starts.
 
         >>> with step(7):
         ...     metric_gauge("reward_mean", 0.73)
@@ -392,11 +392,13 @@ class Producer(SessionProducer):
             )
         except Exception:  # noqa: BLE001  # a carrier that takes nothing must not stop training
             if recorder is not None:
-                recorder.losses.refuse("contexts", "bad_carrier", f"a {type(carrier).__name__} takes no headers.")
+                recorder.losses.refuse(
+                    "contexts", "bad_carrier", f"cannot write headers to a {type(carrier).__name__}."
+                )
             return {} if carrier is None else carrier
 
     def attach(self, carrier: Mapping[str, str]) -> Attachment:
-        """Continue the context that a carrier holds, from now on or for a `with` block.
+        """Continue the context of a carrier, from now on or for a `with` block.
 
         >>> with attach({"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}):
         ...     with trace_span("handle"):
@@ -410,7 +412,7 @@ class Producer(SessionProducer):
 
 
 def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
-    """Return what has a float value (NumPy and Torch scalars, Fractions) as a float; None when it has none."""
+    """Convert a value (NumPy and Torch scalars, Fractions) to a float; None if that is impossible."""
     try:
         return float(value)
     except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
@@ -424,7 +426,7 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
 
 
 def _time(value: Any) -> int | None:
-    """Return a wall-clock time in nanoseconds; None for what is none."""
+    """Return a wall-clock time in nanoseconds; None if the value is not one."""
     if value.__class__ is int and 0 <= value < 2**62:  # nearly all calls end here
         return value
     number = step_of(value)

@@ -26,7 +26,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 _INIT_WAIT_S = 10.0
 _LEASE_S = 600.0
-"""The server drops a target that it could not read for this long, because an engine that ended cannot deregister."""
+"""The server drops a target that it could not read for this long, because a stopped engine cannot deregister."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -38,29 +38,28 @@ def update_prometheus_config(
     config: Any = None,
     run_id: str | None = None,
 ) -> threading.Thread | None:
-    """Have the server read the metrics of these endpoints, such as those of inference engines, from now on.
+    """Register metrics endpoints, such as those of inference engines, for the server to scrape from now on.
 
-    Returns at once; a separate thread talks to the server, and a server that is away is one line in the log.
+    Returns at once; a background thread contacts the server and logs a warning if that fails.
 
     >>> import rl_insight as insight
     >>> insight.update_prometheus_config(["node7:8000", "node8:8000"], "vllm", {"role": "rollout"})  # doctest: +SKIP
 
     Args:
-        *arguments: `server_addresses`, `job_name` and `labels` by position; a configuration may come before them, as
-            older versions had it.
+        *arguments: `server_addresses`, `job_name` and `labels` by position; a configuration may precede them, as in
+            older versions.
         server_addresses: each ``host:port`` or a URL.
-        job_name: what they are; attached to their metrics as `job`.
-        labels: one set for all, or a list with one, or None, for each address.
-        config: as for `init`; it says where the server is.
-        run_id: the run that the metrics belong to; by default that of `init`, which may be called a little later.
+        job_name: the kind of endpoint; attached to its metrics as `job`.
+        labels: one mapping for all, or a list with a mapping or None for each address.
+        config: as for `init`; it contains the server's address.
+        run_id: the run that the metrics belong to; by default that of `init`, which may be called shortly afterwards.
 
     Returns:
-        The thread, for those who want to wait for it; None without an address, which is a warning.
+        The background thread, for callers that want to join it; None, with a warning, if there are no addresses.
 
     Raises:
-        ValueError: addresses that are not text, a list of labels of another length, or a configuration that cannot be
-            used.
-        TypeError: arguments that fit neither form.
+        ValueError: an address is not a string, a list of labels has the wrong length, or the configuration is invalid.
+        TypeError: the arguments fit neither form.
     """
     given = list(arguments)
     if given and not _are_addresses(given[0]):
@@ -94,7 +93,7 @@ def _are_addresses(value: Any) -> bool:
 def _registration(server_addresses: Any, job_name: Any, labels: Any) -> dict[str, Any]:
     addresses = [server_addresses] if isinstance(server_addresses, str) else list(server_addresses or ())
     if not all(isinstance(address, str) and address for address in addresses):
-        raise ValueError("server_addresses must be a list of texts such as 'host:port' or 'http://host:port/metrics'.")
+        raise ValueError("server_addresses must be strings such as 'host:port' or 'http://host:port/metrics'.")
     if labels is None or isinstance(labels, Mapping):
         plain: Any = _texts(labels or {})
     else:
@@ -112,7 +111,7 @@ def _texts(labels: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
-    """Send a registration, patiently: training often starts together with its server."""
+    """Send a registration, with retries: training often starts together with its server."""
     if registration["run_id"] is None:
         registration |= _run_of_this_process()
     registration["lease_s"] = _LEASE_S
@@ -135,11 +134,11 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
             problem = str(error) or type(error).__name__
         if attempt + 1 < _ATTEMPTS:
             time.sleep(backoff.next_s())
-    logger.warning("RL-Insight does not read the metrics of %s: %s.", shown, problem.rstrip("."))
+    logger.warning("RL-Insight is not collecting the metrics of %s: %s.", shown, problem.rstrip("."))
 
 
 def _run_of_this_process() -> dict[str, Any]:
-    """Return the run that `init` began here, or begins within a while: frameworks register their engines first."""
+    """Return the run started by `init`; wait for it briefly, because frameworks register their engines first."""
     deadline = time.monotonic() + _INIT_WAIT_S
     while not (inherited := os.environ.get(INHERIT_VARIABLE)) and time.monotonic() < deadline:
         time.sleep(0.2)

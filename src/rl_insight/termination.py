@@ -1,8 +1,8 @@
-"""SIGTERM in `multiprocessing` children: they deliver what they recorded before it ends them.
+"""Handles SIGTERM in `multiprocessing` children: they deliver recorded events before they exit.
 
-`Pool.__exit__` terminates its workers as soon as it has their results, and SIGTERM runs no exit handler. A thread
-delivers, because the main thread may hold any lock when the signal interrupts it, or be inside a C call that does not
-return: such a process is killed after a bounded time.
+`Pool.__exit__` terminates its workers as soon as it has their results, and SIGTERM runs no exit handlers. Delivery runs
+in a thread, because the main thread may hold any lock when the signal interrupts it, or be inside a C call that does
+not return: such a process is killed after a bounded time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from types import FrameType
 
 LONGEST_S = 1.0
-"""For delivery; then the process ends, whatever could be done."""
+"""Time limit for delivery; then the process exits in any case."""
 
 _POLL_S = 0.01
 _MARK = bytes([signal.SIGTERM])
 
 
 class _Watch:
-    """Waits for SIGTERM in a thread. The signal number comes through a pipe, which Python writes to in C."""
+    """Waits for SIGTERM in a thread. The signal number arrives through a pipe that Python writes to in C."""
 
     def __init__(
         self, deliver: Callable[[], None], is_delivering: Callable[[], bool], reading: int, writing: int
@@ -35,7 +35,7 @@ class _Watch:
 
     def _wait(self) -> None:
         while numbers := os.read(self.ends[0], 64):
-            # A program that handles SIGTERM itself since then decides about its end.
+            # A program that has since installed its own SIGTERM handler decides when it exits.
             if _MARK in numbers and signal.getsignal(signal.SIGTERM) == self.handle:
                 break
         else:
@@ -52,10 +52,10 @@ class _Watch:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """Let the thread deliver, then end this process as SIGTERM would have done."""
-        os.write(self.ends[1], _MARK)  # in case another library has taken over Python's own pipe
+        """Let the thread deliver, then end this process as SIGTERM would have."""
+        os.write(self.ends[1], _MARK)  # in case another library has replaced Python's wakeup pipe
         if self._is_delivering() and not self._delivered.is_set():
-            return  # what the signal interrupted may be the delivery itself: the thread signals again after it
+            return  # the signal may have interrupted the delivery itself: the thread signals again afterwards
         self._delivered.wait(LONGEST_S)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -65,11 +65,11 @@ _watch: _Watch | None = None
 
 
 def deliver_before_termination(deliver: Callable[[], None], is_delivering: Callable[[], bool]) -> None:
-    """Have `deliver` called before SIGTERM ends this process, within `LONGEST_S`.
+    """Call `deliver` before SIGTERM ends this process, within `LONGEST_S`.
 
-    A delivery that the program has begun itself, as `is_delivering` says, is waited for.
+    If `is_delivering`, waits for the delivery that the program has already started.
 
-    Does nothing where the program handles SIGTERM or watches signals itself, or outside the main thread.
+    Does nothing if the program handles SIGTERM or uses a wakeup descriptor, or outside the main thread.
     """
     global _watch  # noqa: PLW0603  # signals belong to the process
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -88,7 +88,7 @@ def deliver_before_termination(deliver: Callable[[], None], is_delivering: Calla
 
 
 def _hold_signal() -> None:
-    """Keep SIGTERM back during a fork: a child must not write to its parent's pipe."""
+    """Block SIGTERM during a fork: a child must not write to its parent's pipe."""
     if _watch is not None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
@@ -99,7 +99,7 @@ def _release_signal() -> None:
 
 
 def _forget_in_child() -> None:
-    """Give up in a forked child what it inherited."""
+    """Release the inherited handler and pipe in a forked child."""
     global _watch  # noqa: PLW0603
     watch = _watch
     if watch is None:

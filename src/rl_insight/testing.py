@@ -1,6 +1,6 @@
-"""Test instrumentation without a server: a fake clock, predictable ids, and a monitor that keeps what it records.
+"""Test instrumentation without a server: a fake clock, predictable ids, and a monitor that captures its records.
 
-With pytest, the fixture `insight_capture` is there as soon as RL-Insight is installed:
+With pytest, the fixture `insight_capture` is available once RL-Insight is installed:
 
     def test_rollouts_are_counted(insight_capture):
         generate(prompts)
@@ -42,14 +42,14 @@ from rl_insight.sessions.records import SessionBook, SessionRecord
 __all__ = ["CaptureMonitor", "FakeClock", "InternalError", "capture"]
 
 START_NS = 1_767_225_600_000_000_000
-"""Where a fake clock starts: midnight of 1 January 2026, UTC."""
+"""The start of a fake clock: midnight on January 1, 2026, UTC."""
 _SEED = bytes(range(16))
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 
 class InternalError(AssertionError):
-    """RL-Insight lost something to an internal defect; the message has the traceback."""
+    """RL-Insight lost an event to an internal error; the message has the traceback."""
 
 
 class FakeClock:
@@ -66,7 +66,7 @@ class FakeClock:
         self._wall_ns = start_ns
         self._monotonic_ns = 1_000_000_000
         self.readings = 0
-        """How often the monotonic time was read."""
+        """The number of reads of the monotonic time."""
 
     def monotonic_ns(self) -> int:
         """Return the monotonic time."""
@@ -80,12 +80,12 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         if seconds < 0:
-            raise ValueError(f"time cannot pass by {seconds} s: it only goes forward. Use step_wall().")
+            raise ValueError(f"cannot advance by {seconds} s: monotonic time only moves forward. Use step_wall().")
         self._monotonic_ns += round(seconds * 1e9)
         self._wall_ns += round(seconds * 1e9)
 
     def step_wall(self, seconds: float) -> None:
-        """Correct the wall clock, forwards or backwards, as a time server does."""
+        """Step the wall clock, forward or backward, as NTP does."""
         self._wall_ns += round(seconds * 1e9)
 
 
@@ -117,9 +117,9 @@ class _InlineFlusher(Flusher):
 
 
 class CaptureMonitor(Monitor):
-    """A monitor that records from its creation on, with a fake clock and predictable ids, into memory.
+    """A monitor that records into memory from its creation, with a fake clock and predictable ids.
 
-    What it recorded is read from its properties, in the form of `rl_insight.schema.records`; each flushes first.
+    Its properties return what it recorded, as `rl_insight.schema.records`; each flushes first.
 
     >>> monitor = CaptureMonitor()
     >>> with monitor.trace_span("generate", {"tokens": 512}):
@@ -129,8 +129,8 @@ class CaptureMonitor(Monitor):
     >>> monitor.finish()
 
     Args:
-        config: As for `init()`. The environment is left out of account, and so is `server`.
-        clock: A fake clock of your own.
+        config: As for `init()`. The environment and `server` are ignored.
+        clock: The fake clock to use; a new one by default.
     """
 
     def __init__(self, config: Any = None, *, clock: FakeClock | None = None) -> None:
@@ -149,7 +149,7 @@ class CaptureMonitor(Monitor):
             clock=Clock(now=self.clock.monotonic_ns, wall=self.clock.wall_ns),
             ids=IdSource(_SEED),
         )
-        # Nothing of this machine, its launcher or its environment.
+        # Independent of this machine, its launcher and its environment.
         process = msgspec.structs.replace(
             identify(replace(settings, run_id=settings.run_id or "test-run")),
             process_id="test-process",
@@ -166,13 +166,13 @@ class CaptureMonitor(Monitor):
 
     @property
     def records(self) -> list[Record]:
-        """Everything, as it left the process: an open span and its completion are two records."""
+        """All records as sent: an open span and its completion are two records."""
         self.flush()
         return [record for batch in self._transport.batches for record in records(batch)]
 
     @property
     def spans(self) -> list[SpanRecord]:
-        """Every span once, in its latest form, in the order in which they were first sent."""
+        """The latest record of every span, in the order in which they were first sent."""
         return list({span.span_id: span for span in self._of(SpanRecord)}.values())
 
     @property
@@ -182,17 +182,17 @@ class CaptureMonitor(Monitor):
 
     @property
     def logs(self) -> list[LogRecord]:
-        """What `log` and `InsightHandler` recorded."""
+        """The log lines recorded by `log` and `InsightHandler`."""
         return self._of(LogRecord)
 
     @property
     def metrics(self) -> list[SampleRecord | HistogramRecord]:
-        """What the `metric_*` functions recorded; counters and histograms are totals since the start."""
+        """The records of the `metric_*` functions; counters and histograms are totals since the start."""
         return [record for record in self.records if isinstance(record, (SampleRecord, HistogramRecord))]
 
     @property
     def sessions(self) -> list[SessionRecord]:
-        """Every session's record as it is now, in the order in which they were first told."""
+        """The current record of every session, in the order in which they were first reported."""
         self.flush()
         book = SessionBook()
         for batch in self._transport.batches:
@@ -201,13 +201,13 @@ class CaptureMonitor(Monitor):
 
     @property
     def losses(self) -> dict[str, int]:
-        """What was dropped, as `kind/reason` to its count."""
+        """Counts of dropped data by `kind/reason`."""
         self.flush()
         return {f"{loss.kind}/{loss.reason}": loss.count for loss in self._flusher.recorder.losses.snapshot()}
 
     @property
     def process(self) -> Process:
-        """The process that the records carry."""
+        """The process in the records."""
         return self._flusher.process
 
     def span(self, name: str) -> SpanRecord:
@@ -222,7 +222,7 @@ class CaptureMonitor(Monitor):
         return found[0]
 
     def metric(self, name: str, **labels: str) -> SampleRecord | HistogramRecord:
-        """Return the latest record of a metric that has these labels, and maybe others.
+        """Return the latest record of a metric that has at least these labels.
 
         Raises:
             LookupError: there is none.
@@ -242,15 +242,15 @@ class CaptureMonitor(Monitor):
         return float(record.value)
 
     def clear(self) -> None:
-        """Forget the records so far; counters and histograms keep their totals."""
+        """Discard the records so far; counters and histograms keep their totals."""
         self.flush()
         self._transport.clear()
 
     def raise_defects(self) -> None:
-        """Raise what RL-Insight itself got wrong, if anything.
+        """Raise if RL-Insight had an internal error.
 
         Raises:
-            InternalError: an event was lost to a defect of RL-Insight.
+            InternalError: an event was lost to a bug in RL-Insight.
         """
         lost = [name for name in self.losses if name.endswith("/internal_error")]
         if lost:
@@ -264,7 +264,7 @@ class CaptureMonitor(Monitor):
 def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[CaptureMonitor]:
     """Capture what `rl_insight`'s functions record inside a `with` block.
 
-    `init()` and `finish()` inside the block check their arguments and otherwise do nothing, so whole programs can be
+    `init()` and `finish()` inside the block check their arguments and otherwise do nothing, so entire programs can be
     tested. Blocks may be nested; the innermost one captures.
 
     >>> import rl_insight as insight
@@ -274,7 +274,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     3.0
 
     Raises:
-        InternalError: an event was lost to a defect of RL-Insight.
+        InternalError: an event was lost to a bug in RL-Insight.
     """
     from rl_insight.monitor import default_monitor
 
@@ -293,7 +293,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
 
 try:
     import pytest
-except ImportError:  # the fixture is for those who have pytest
+except ImportError:  # the fixture requires pytest
     pass
 else:
 

@@ -1,4 +1,4 @@
-"""URLs and what goes with them: this machine or another, what may be shown, how a request proves who it is."""
+"""URLs and related helpers: loopback addresses, removing credentials for display, access tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_loopback(host: str) -> bool:
     """
     if host == "localhost":
         return True
-    import ipaddress  # not at the top: `import rl_insight` does without it
+    import ipaddress  # not at the top: `import rl_insight` does not need it
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL as it may be shown: without a user name and a password.
+    """Return a URL for display, without user name and password.
 
     >>> without_credentials("http://me:secret@node7:18080/insight")
     'http://node7:18080/insight'
@@ -35,7 +35,7 @@ def without_credentials(url: str) -> str:
 
 
 def host_and_port(host: str, port: int) -> str:
-    """Return an address as URLs write it: IPv6 in brackets.
+    """Return an address as written in URLs, with IPv6 in brackets.
 
     >>> host_and_port("::1", 80), host_and_port("node7", 8000)
     ('[::1]:80', 'node7:8000')
@@ -44,7 +44,7 @@ def host_and_port(host: str, port: int) -> str:
 
 
 def reachable_address(host: str, port: int) -> str:
-    """Return the address under which this machine reaches what listens on a host, which may mean all of its addresses.
+    """Return the address at which this machine can reach a listener on a host, which may be a wildcard address.
 
     >>> reachable_address("0.0.0.0", 80)
     '127.0.0.1:80'
@@ -69,10 +69,10 @@ def split_http_url(url: str) -> SplitResult | None:
 
 
 def clean_token(token: str | None, key: str = "server.token") -> str | None:
-    """Return a token without the white space around it, as files and shells leave it; None for an empty one.
+    """Return a token without surrounding whitespace, which files and shells add; None for an empty one.
 
     Raises:
-        ConfigError: an HTTP header cannot carry it. The message does not contain the token.
+        ConfigError: it cannot be sent in an HTTP header. The message does not contain the token.
 
     >>> clean_token("0123456789abcdef ")
     '0123456789abcdef'
@@ -89,7 +89,7 @@ def clean_token(token: str | None, key: str = "server.token") -> str | None:
 
 
 def bearer(token: str | None, key: str = "server.token") -> dict[str, str]:
-    """Return the header that shows a token; none without one.
+    """Return the authorization header for a token; empty without one.
 
     >>> bearer("abc"), bearer(None)
     ({'Authorization': 'Bearer abc'}, {})

@@ -38,7 +38,7 @@ def monitor_hardware(
     sources: str | Sequence[Source | str] = "auto",
     monitor: Producer | None = None,
 ) -> HardwareMonitor:
-    """Start monitoring the hardware and record it as metrics of the run; returns the running monitor.
+    """Start recording hardware metrics of the run; return the running monitor.
 
     With Ray initialized, one process monitors all nodes: call it in the driver. Without Ray, call it in every process;
     the first one on each machine monitors the GPUs and the host.
@@ -47,7 +47,7 @@ def monitor_hardware(
     >>> tracker.log(hardware.flush(), step=step)  # doctest: +SKIP
 
     Args:
-        interval_s: Seconds between two readings.
+        interval_s: Seconds between readings.
         sources: `auto` (Ray if it is initialized, else NVML and the host), or sources and names of sources.
         monitor: Records the readings; by default the default monitor.
     """

@@ -32,7 +32,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     values: dict[str, float] = {}
     """Quantities by their names in `quantities.QUANTITIES`, in base units. Unknown ones are left out."""
     stamp: int = 0
-    """Identifies the measurement: two readings of one device with the same stamp are the same measurement, seen twice.
+    """Identifies the measurement: two readings of one device with the same stamp are the same measurement, read twice.
     0: each reading is a separate measurement."""
 
     @property
@@ -42,11 +42,11 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Source(ABC):
-    """Reads hardware of one kind, of one node or of many. A `HardwareMonitor` calls it from a dedicated thread.
+    """Reads one kind of hardware on one or more nodes. A `HardwareMonitor` calls it from a dedicated thread.
 
     - `read` MUST return within its own time limit, and soon after `stop` is set, with the values it has by then. A part
       that does not respond MUST NOT affect the others: it is left out, and a node that does not respond has `up` 0.
-    - A value that is unknown MUST be left out. It MUST NOT be given as 0, NaN or an infinity.
+    - An unknown value MUST be left out. It MUST NOT be reported as 0, NaN or an infinity.
     - Values MUST be in base units and named as in `quantities.QUANTITIES`. Cumulative quantities are the totals of the
       hardware; the monitor computes the increase.
     - Readings of one device MUST keep their `node`, `kind`, `index` and `pid` over time, and those of one `read` MUST

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _UNLIMITED = 1 << 60
-"""Version 1 has a number near 2⁶³ where there is no limit."""
+"""Version 1 reports a number near 2⁶³ if there is no limit."""
 
 
 def read_cgroup(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> dict[str, float]:
-    """Return the quantities `cgroup_*` that are known; a limit that is not set is left out."""
+    """Return the known `cgroup_*` quantities; unset limits are left out."""
     try:
         lines = membership.read_text("utf-8").splitlines()
     except OSError:
@@ -35,7 +35,7 @@ def read_cgroup(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/p
 
 
 def _ancestry(root: Path, path: str) -> Iterator[Path]:
-    """Yield the group's folder and its parents; inside a container the path may be the host's, and not exist."""
+    """Yield the group's folder and its parents; inside a container the path may be the host's and not exist."""
     folder = root / path.strip("/")
     if ".." in folder.parts or not folder.is_dir():
         folder = root

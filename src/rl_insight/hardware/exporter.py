@@ -1,4 +1,4 @@
-"""Any Prometheus exporter as a source: a URL, and what its series mean.
+"""Any Prometheus exporter as a source: its URL, and a mapping of its series to quantities.
 
 >>> npus = ExporterSource(["http://10.0.0.7:8082/metrics"], ASCEND_NPU)
 >>> monitor_hardware(sources=[npus, "host"])  # doctest: +SKIP
@@ -25,11 +25,11 @@ from rl_insight.urls import split_http_url
 
 MIB = 1024.0**2
 AVAILABLE = "memory_available_bytes"
-"""Not a quantity: with the memory in use, it makes the total."""
+"""Not a quantity: added to the memory in use to get the total."""
 
 
 class ExporterSeries(msgspec.Struct, frozen=True):
-    """What one series of an exporter means here."""
+    """The quantity that one series of an exporter measures."""
 
     quantity: str
     """The name of the quantity; see `quantities.QUANTITIES`."""
@@ -39,7 +39,7 @@ class ExporterSeries(msgspec.Struct, frozen=True):
 
 
 class ExporterMapping(msgspec.Struct, frozen=True):
-    """Which series an exporter has, and which of their labels identify the device."""
+    """The series of an exporter, and the labels that identify the device."""
 
     series: Mapping[str, ExporterSeries]
     """By the name of the series in the exporter."""
@@ -47,7 +47,7 @@ class ExporterMapping(msgspec.Struct, frozen=True):
     uuid_label: str = ""
     model_label: str = ""
     host_label: str = ""
-    """Names the machine, if one exporter serves several; otherwise it is the host of the URL."""
+    """The label that names the machine if one exporter serves several; by default the host of the URL."""
 
     def with_prefix(self, prefix: str) -> ExporterMapping:
         """Return the same mapping for an exporter whose names start with `prefix`.
@@ -58,7 +58,7 @@ class ExporterMapping(msgspec.Struct, frozen=True):
         return self.with_series({f"{prefix}{name}": series for name, series in self.series.items()}, only=True)
 
     def with_series(self, series: Mapping[str, ExporterSeries], *, only: bool = False) -> ExporterMapping:
-        """Return the same mapping with series added or replaced; with `only`, with these alone."""
+        """Return the same mapping with series added or replaced; with `only`, with only these."""
         return msgspec.structs.replace(self, series=dict(series) if only else {**self.series, **series})
 
 
@@ -120,10 +120,10 @@ NVIDIA_DCGM = ExporterMapping(
 
 
 class _Meaning(NamedTuple):
-    """What a series of a page measures."""
+    """The device and quantity that a series of a page measures."""
 
     device: tuple[str, Kind, str]
-    """Its machine, empty for the target's own, its kind and its index."""
+    """Its machine (empty for that of the target), kind and index."""
     quantity: str
     factor: float
     labels: dict[str, str]
@@ -134,7 +134,7 @@ class PageReadings:
 
     Args:
         series: reads the series of the mapping; targets with the same mapping share it.
-        mapping: what the series mean. One whose quantity is empty only shows that the target has measured again.
+        mapping: maps series to quantities. A series without a quantity only shows that the target has measured again.
     """
 
     def __init__(self, series: SeriesReader, mapping: ExporterMapping) -> None:
@@ -142,7 +142,7 @@ class PageReadings:
         self._reader = PageReader(series, self._meaning)
 
     def read(self, page: bytes, node: str, host: str, *, has_stamp: bool = False) -> list[Reading]:
-        """Return the readings of a page: the node first, then its accelerators in the order of their numbers.
+        """Return the readings of a page: the node first, then its accelerators in index order.
 
         With `has_stamp`, pages with the same values are the same measurement.
         """
@@ -201,7 +201,7 @@ def _node_first(device: tuple[str, Kind, str]) -> tuple[str, bool, int, str]:
 
 
 def _add_total(values: dict[str, float]) -> None:
-    """Add the memory installed, where an exporter shows only the parts of it."""
+    """Add the total memory if an exporter reports only its parts."""
     available = values.pop(AVAILABLE, None)
     if "memory_used_bytes" not in values:
         return
@@ -222,9 +222,9 @@ class ExporterSource(Source):
 
     Args:
         urls: URLs of the pages, `http` or `https`.
-        mapping: What their series mean.
-        timeout_s: For each page.
-        name: The label `source` of what is recorded.
+        mapping: Maps their series to quantities.
+        timeout_s: The timeout per page.
+        name: The label `source` of the recorded metrics.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class ExporterSource(Source):
         return bool(self._targets)
 
     def read(self, stop: threading.Event) -> list[Reading]:
-        """Read all pages; one that does not respond is reported as a node that is not up."""
+        """Read all pages; one that does not respond is reported as a node that is down."""
         plain = [target for target, _ in self._targets.values() if target is not None]
         pages = fetch_all(plain, timeout_s=self._timeout_s, stop=stop)
         readings: list[Reading] = []
@@ -264,7 +264,7 @@ class ExporterSource(Source):
 
 
 def _merged(readings: list[Reading]) -> list[Reading]:
-    """Merge the readings that two pages of one host have of the same device."""
+    """Merge readings of the same device from two pages of one host."""
     merged: dict[tuple[str, str, str, int | None], Reading] = {}
     for reading in readings:
         first = merged.setdefault(reading.key, reading)

@@ -1,8 +1,8 @@
 """Reads a few series out of a long Prometheus page.
 
-Lines of other series are skipped, and a malformed line costs that line alone. On a page of a Ray node this is a hundred
-times cheaper than parsing everything. It runs in training processes, which have no Prometheus library; a property test
-compares it with the parser of one.
+Lines of other series are skipped, and so are malformed lines. On a page of a Ray node this is a hundred times cheaper
+than parsing everything. It runs in training processes, which have no Prometheus library; a property test compares it
+with the parser of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANY_LABEL = re.compile(
 )
 _ESCAPE = re.compile(r'\\([\\"n])')
 _UNKNOWN_LINE = b"\n"
-"""No line begins with it."""
+"""No line starts with it."""
 
 Meaning = TypeVar("Meaning")
 
@@ -47,7 +47,7 @@ class SeriesReader:
         self._names = {name.encode(): name for name in names}
         common: bytes = os.path.commonprefix(list(self._names)) if self._names else b"#"  # type: ignore[assignment]  # noqa: RUF071  (not paths)
         self._beginnings = (common, b" ", b"\t", b"{")
-        """Of lines that may be samples; most lines of a page begin otherwise."""
+        """First bytes of lines that may be samples; most lines of a page start differently."""
 
     def read(self, page: bytes) -> list[Sample]:
         """Return the samples of the chosen series."""
@@ -120,7 +120,7 @@ def _unquoted(text: str) -> str:
 class PageReader(Generic[Meaning]):
     r"""Reads the pages of one target, which have the same lines in the same order every time.
 
-    If a line begins as it did last time, only its number is parsed, which takes a quarter of the time.
+    If a line starts as it did last time, only its number is parsed, which takes a quarter of the time.
 
     >>> reader = PageReader(SeriesReader(["up"]), lambda sample: sample.labels["job"])
     >>> reader.read(b'up{job="a"} 1\nup{job="b"} 0\n'), reader.read(b'up{job="a"} 0\nup{job="b"} 0\n')
@@ -128,7 +128,7 @@ class PageReader(Generic[Meaning]):
 
     Args:
         series: Reads new lines.
-        meaning: Returns what a series means to the caller; called once for a line that stays in its place.
+        meaning: Returns the caller's interpretation of a series; called once for a line that keeps its position.
     """
 
     def __init__(self, series: SeriesReader, meaning: Callable[[Sample], Meaning]) -> None:

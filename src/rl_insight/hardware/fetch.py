@@ -23,7 +23,7 @@ MAX_PAGE_BYTES = 64 * 1024 * 1024
 _MAX_OPEN = 64
 _CHECK_STOP_S = 0.05
 _TURN_S = 0.002
-"""Between two polls of the connections: with a pause, more of them are ready at each poll, and fewer are needed."""
+"""The pause between polls: more connections are ready at each poll, so fewer polls are needed."""
 _PIECE_BYTES = 65_536
 _IN_PROGRESS = frozenset({0, 115, 36, 10035})
 """What `connect_ex` may return for a connection in progress: EINPROGRESS of Linux, macOS and Windows."""
@@ -49,7 +49,7 @@ class PageError(Exception):
 def fetch_all(
     targets: Iterable[PageAddress], *, timeout_s: float, stop: threading.Event, max_open: int = _MAX_OPEN
 ) -> dict[PageAddress, bytes | PageError]:
-    """Fetch pages concurrently, each within `timeout_s`; those that are unfinished when `stop` is set are errors."""
+    """Fetch pages concurrently, each within `timeout_s`; pages unfinished when `stop` is set are errors."""
     waiting = deque(targets)
     results: dict[PageAddress, bytes | PageError] = {}
     with selectors.DefaultSelector() as selector:
@@ -148,7 +148,7 @@ class _Fetch:
                 return False
 
     def _learn_length(self, data: bytes) -> None:
-        """Read the length of the response, if it has one: there is no need to wait for the end then."""
+        """Read the length of the response, if present, so that it is complete before the connection closes."""
         head = data[: max(data.find(b"\r\n\r\n"), 0)]
         length = _headers(head).get(b"content-length", b"")
         if length.isdigit():
@@ -175,7 +175,7 @@ class _Fetch:
 
 
 def _resolve(target: PageAddress) -> tuple[int, Any]:
-    """Return the address family and the address; an IPv4 address is used as it is, which saves 10% of a fetch."""
+    """Return the address family and the address; an IPv4 address is used directly, which saves 10% of a fetch."""
     try:
         socket.inet_pton(socket.AF_INET, target.host)
     except OSError:

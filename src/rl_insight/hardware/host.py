@@ -1,4 +1,4 @@
-"""This machine and this process, through psutil."""
+"""Metrics of this machine and this process, through psutil."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_insight.hardware.cgroup import read_cgroup
 from rl_insight.recorder.ids import host_name
 
 _SHORTEST_CPU_WINDOW_S = 0.1
-"""CPU utilization over less time is noise."""
+"""CPU utilization over a shorter time is noise."""
 
 
 class HostSource(Source):
@@ -69,7 +69,7 @@ class HostSource(Source):
             return
         self._psutil = importlib.import_module("psutil")
         self._process = self._psutil.Process()
-        # The first CPU utilization would be that since boot, or 0: it only sets the starting point.
+        # The first CPU utilization would be since boot, or 0: this call only sets the starting point.
         self._psutil.cpu_percent(None)
         self._process.cpu_percent(None)
         self._cpu_read_at = time.monotonic()
@@ -94,7 +94,7 @@ class HostSource(Source):
             lambda: _disk_traffic(psutil.disk_io_counters()),
             self._network,
         )
-        if values.get("swap_total_bytes") == 0:  # without swap, none of it can be in use
+        if values.get("swap_total_bytes") == 0:  # without swap, its usage is meaningless
             del values["swap_total_bytes"], values["swap_used_bytes"]
         return values | read_cgroup()
 
@@ -107,7 +107,7 @@ class HostSource(Source):
 
 
 def _space(name: str, found: Any) -> dict[str, float]:
-    """Return the space in use and in all; caches count as free where the system says what is available."""
+    """Return used and total space; caches count as free if the system reports the available space."""
     available = getattr(found, "available", None)
     used = found.used if available is None else found.total - available
     return {f"{name}_used_bytes": used, f"{name}_total_bytes": found.total}
@@ -118,7 +118,7 @@ def _disk_traffic(found: Any) -> dict[str, float]:
 
 
 def _known(*reads: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Return the values of some calls, without those that the system does not support."""
+    """Return the merged results of calls, without those that the system does not support."""
     values: dict[str, float] = {}
     for read in reads:
         try:

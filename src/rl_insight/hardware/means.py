@@ -1,4 +1,4 @@
-"""Means over a step: of all readings since the last flush."""
+"""Means over a step, of all readings since the last flush."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Sum:
     total: float = 0.0
     count: int = 0
     carried: float = 0.0
-    """A measurement of an earlier step, seen again: the best available value until a new one arrives."""
+    """A measurement of an earlier step, read again: the best available value until a new one arrives."""
 
     @property
     def mean(self) -> float:

@@ -1,4 +1,4 @@
-"""The hardware monitor: one thread that reads all sources, records the readings, and keeps means for each step."""
+"""The hardware monitor: one thread that reads all sources, records the readings, and keeps means per step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HardwareMonitor:
     True
 
     Args:
-        interval_s: Seconds between two readings.
+        interval_s: Seconds between readings.
         sources: `auto`, or sources and names of sources (`ray`, `nvml`, `host`).
         monitor: Records the readings; by default the default monitor.
         key_prefix: The prefix of the keys that `flush` returns.
@@ -59,7 +59,7 @@ class HardwareMonitor:
         self._failures = 0
         self._logged: set[str] = set()
         self._sources: list[Source] = []
-        self._run: _Run | None = None
+        self._run: _MonitorThread | None = None
 
     # -- lifecycle
 
@@ -84,7 +84,7 @@ class HardwareMonitor:
             if not any(source.is_available() for source in self._sources):
                 names = ", ".join(source.name for source in self._sources)
                 logger.warning("there is no hardware to monitor yet: %s found none. Retrying.", names)
-            self._run = _Run(self)
+            self._run = _MonitorThread(self)
             self._run.thread.start()
         return self
 
@@ -136,7 +136,7 @@ class HardwareMonitor:
 
     # -- the thread
 
-    def _sample_within(self, run: _Run, timeout_s: float) -> None:
+    def _sample_within(self, run: _MonitorThread, timeout_s: float) -> None:
         with self._sampled:
             # A reading in progress will do; if it yields nothing, wait for one that starts from now on.
             wanted = run.begun + 1
@@ -145,7 +145,7 @@ class HardwareMonitor:
                 lambda: run.ended >= wanted or not self._means.is_empty or run.stopping.is_set(), timeout=timeout_s
             )
 
-    def _watch(self, run: _Run) -> None:
+    def _watch(self, run: _MonitorThread) -> None:
         sources = self._sources
         try:
             while not run.stopping.is_set():
@@ -161,7 +161,7 @@ class HardwareMonitor:
                     if not self._means.is_empty:
                         run.wake.clear()  # requests that arrived in the meantime are served
                     self._sampled.notify_all()
-                if run.stopping.is_set():  # its wake-up may have been cleared
+                if run.stopping.is_set():  # its wakeup may have been cleared
                     break
                 run.wake.wait(max(0.0, started + self._interval_s - time.monotonic()))
         finally:
@@ -183,14 +183,14 @@ class HardwareMonitor:
                 logger.warning("hardware source %s could not be read: %r. Retrying.", source.name, error)
 
 
-class _Run:
-    """One lifetime of the thread, from `start` to `stop`; a thread that ends late cannot affect the next one."""
+class _MonitorThread:
+    """The thread's state from one `start` to `stop`; a thread that ends late cannot affect the next one."""
 
     def __init__(self, monitor: HardwareMonitor) -> None:
         self.stopping = threading.Event()
         self.wake = threading.Event()
         self.begun = self.ended = 0
-        """Readings of all sources."""
+        """Counts of readings of all sources."""
         self.pid = os.getpid()
         self.thread = threading.Thread(target=monitor._watch, args=(self,), name="rl-insight-hardware", daemon=True)
 

@@ -25,7 +25,7 @@ _DRIVER_GONE = frozenset({1, 9, 12, 18})
 library and driver of different versions."""
 
 
-class _DriverGone(Exception):  # noqa: N818  # an event that `read` handles, not a report
+class _DriverGone(Exception):  # noqa: N818  # an event that `read` handles, not an error
     """NVML no longer responds."""
 
 
@@ -33,7 +33,7 @@ class NvmlSource(Source):
     """Utilization, memory, power, temperature, clock, PCIe, NVLink and energy of each GPU, and memory by process.
 
     For a GPU split into MIG slices, the chip is reported as a GPU, and each slice with its own memory.
-    If the driver goes away, NVML is initialized again, with growing pauses between attempts.
+    If the driver is unloaded, NVML is initialized again, with growing pauses between attempts.
 
     Args:
         pcie: Also read the PCIe traffic, which NVML measures for 20 ms in each direction while the thread sleeps.
@@ -44,12 +44,12 @@ class NvmlSource(Source):
     def __init__(self, *, pcie: bool = True) -> None:
         self._pcie = pcie
         self._nvml: Any = None
-        self._devices: list[_Device] = []
+        self._devices: list[_NvmlGpu] = []
         self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         self._retry_at = 0.0
 
     def is_available(self) -> bool:
-        """Return whether NVML can be used and knows a GPU."""
+        """Return whether NVML is usable and finds a GPU."""
         try:
             self._open()
         except ImportError:
@@ -66,7 +66,7 @@ class NvmlSource(Source):
         return bool(self._devices)
 
     def read(self, stop: threading.Event) -> list[Reading]:
-        """Read every GPU; nothing while the driver is away."""
+        """Read every GPU; return nothing while the driver is unavailable."""
         if self._nvml is None and time.monotonic() < self._retry_at:
             return []
         try:
@@ -79,7 +79,7 @@ class NvmlSource(Source):
         except ImportError:
             raise
         except Exception as error:  # noqa: BLE001  # pynvml's errors, and those of a library that changed under it
-            self._give_up(error)
+            self._driver_lost(error)
             return []
         self._backoff.reset()
         return readings
@@ -103,18 +103,18 @@ class NvmlSource(Source):
         host = host_name()
         for number in range(nvml.nvmlDeviceGetCount()):
             try:
-                self._devices.append(_Device(nvml, number, host))
+                self._devices.append(_NvmlGpu(nvml, number, host))
             except nvml.NVMLError as error:
                 logger.warning("GPU %d is not monitored: %s.", number, error)
 
-    def _give_up(self, error: Exception) -> None:
+    def _driver_lost(self, error: Exception) -> None:
         pause_s = self._backoff.next_s()
         logger.warning("the NVIDIA driver went away: %s. Next attempt in %.0f s.", error, pause_s)
         self.close()
         self._retry_at = time.monotonic() + pause_s
 
 
-class _Device:
+class _NvmlGpu:
     """One GPU."""
 
     def __init__(self, nvml: Any, number: int, host: str) -> None:

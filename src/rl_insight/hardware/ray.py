@@ -29,7 +29,7 @@ _PAGES = ExporterMapping(
         "ray_node_mem_total": ExporterSeries("memory_total_bytes", kind="node"),
         "ray_node_cpu_utilization": ExporterSeries("cpu_utilization_ratio", 0.01, kind="node"),
         "ray_node_cpu_count": ExporterSeries("cpu_cores", kind="node"),
-        # Totals that grow all the time distinguish one measurement of the agent from the next.
+        # Constantly growing totals distinguish one measurement of the agent from the next.
         "ray_node_network_sent": ExporterSeries("", kind="node"),
         "ray_node_network_received": ExporterSeries("", kind="node"),
         "ray_node_disk_io_write": ExporterSeries("", kind="node"),
@@ -66,8 +66,8 @@ class RaySource(Source):
     The agents measure every few seconds: a page that shows the same measurement as before keeps its stamp.
 
     Args:
-        timeout_s: For each page.
-        discovery_interval_s: How long the list of nodes is cached at most; a page that fails invalidates it.
+        timeout_s: The timeout per page.
+        discovery_interval_s: The maximum time to cache the list of nodes; a page that fails invalidates it.
         list_nodes: Lists the nodes that are alive; by default with `ray.nodes()`.
     """
 
@@ -113,7 +113,7 @@ class RaySource(Source):
             if isinstance(page, bytes):
                 if node.node_id not in self._readers:
                     self._readers[node.node_id] = PageReadings(self._series, _PAGES)
-                # Stamps are made of the values: the agent's clock is not on the page.
+                # Stamps are derived from the values: the page does not include the agent's clock.
                 readings.extend(self._readers[node.node_id].read(page, node.node_id, node.host, has_stamp=True))
             elif not stop.is_set():
                 readings.append(down(node.node_id, node.host))
@@ -130,7 +130,7 @@ class RaySource(Source):
         self._discovered = float("-inf")
 
     def _discover(self) -> list[RayNode]:
-        """Update the list of nodes if it is stale; returns those that are gone."""
+        """Update the list of nodes if it is stale; return those that are gone."""
         now = time.monotonic()
         if now - self._discovered < self._discovery_interval_s:
             return []

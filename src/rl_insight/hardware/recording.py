@@ -12,7 +12,7 @@ from rl_insight.producer import Producer
 _INFO = "UUID and model of the accelerator, as labels; always 1"
 _STEADY_REFRESH_S = 60.0
 _MAX_DEVICES = 100_000
-"""Processes come and go: at this many devices, all of them are forgotten."""
+"""Processes come and go: beyond this many devices, all of them are evicted."""
 _BY_KIND = {
     kind: {name: quantity for (of_kind, name), quantity in QUANTITIES.items() if of_kind == kind}
     for kind, _name in QUANTITIES
@@ -20,11 +20,11 @@ _BY_KIND = {
 
 
 class ReadingRecorder:
-    """Records readings through a monitor: gauges as they are, totals as the increase since the last reading."""
+    """Records readings through a monitor: gauges directly, totals as the increase since the last reading."""
 
     def __init__(self, monitor: Producer) -> None:
         self._monitor = monitor
-        self._devices: dict[str, dict[tuple[str, str, str, int | None], _Device]] = {}
+        self._devices: dict[str, dict[tuple[str, str, str, int | None], _RecordedDevice]] = {}
         """By source and device."""
 
     def record(self, source: str, readings: Iterable[Reading]) -> None:
@@ -40,7 +40,7 @@ class ReadingRecorder:
         if len(devices) > _MAX_DEVICES:
             devices.clear()
 
-    def _record_device(self, device: _Device, reading: Reading, now: float) -> None:
+    def _record_device(self, device: _RecordedDevice, reading: Reading, now: float) -> None:
         is_time = now >= device.refresh_at
         if is_time:
             device.refresh_at = now + _STEADY_REFRESH_S
@@ -61,21 +61,21 @@ class ReadingRecorder:
         if gauges:
             self._monitor._record_gauges(gauges, device.labels)
 
-    def _count(self, device: _Device, quantity: Quantity, value: float) -> None:
+    def _count(self, device: _RecordedDevice, quantity: Quantity, value: float) -> None:
         before = device.last.get(quantity.name, value)
         device.last[quantity.name] = value
         if value > before:  # a total that decreased was reset: counting continues from there
             self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **device.labels)
 
-    def _introduce(self, source: str, reading: Reading) -> _Device:
+    def _introduce(self, source: str, reading: Reading) -> _RecordedDevice:
         """Record once which device an index refers to, so that the other series do not need these labels."""
-        device = _Device(source, reading)
+        device = _RecordedDevice(source, reading)
         if reading.kind == "gpu" and (reading.uuid or reading.model):
             self._monitor.metric_gauge("gpu_info", 1.0, _INFO, **device.labels, uuid=reading.uuid, model=reading.model)
         return device
 
 
-class _Device:
+class _RecordedDevice:
     """The last values and the labels of a device."""
 
     __slots__ = ("labels", "last", "refresh_at", "uuid")

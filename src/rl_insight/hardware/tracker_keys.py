@@ -13,7 +13,7 @@ SKYRL_KEYS = {
     ("gpu", "memory_used_bytes"): ("mem_used_gb", 1 / GIB),
     ("node", "memory_used_bytes"): ("cpu_ram_used_gb", 1 / GIB),
 }
-"""The key of each quantity, and the factor to its unit: percent, and gigabytes of 1024³ bytes."""
+"""The key of each quantity and its conversion factor, to percent or to gigabytes of 1024³ bytes."""
 
 NEMO_KEYS = {
     ("gpu", "utilization_ratio"): ("util", 100.0),
@@ -38,7 +38,7 @@ def tracker_values(
     prefix: str = "ray",
     has_averages: bool = True,
 ) -> dict[str, float]:
-    """Return one value per device and, with averages, the mean over the devices for each quantity.
+    """Return one value per device and, with averages, the mean of each quantity over the devices.
 
     >>> mean = StepMean(0, "a1", "gpu-1", "gpu", "3", None, "utilization_ratio", 0.31)
     >>> tracker_values([mean])
