@@ -1,1 +1,1 @@
-"""The APIs of other tools on top of the same core."""
+"""Adapters that implement the APIs of other tools on top of the same core."""

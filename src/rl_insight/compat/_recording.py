@@ -24,12 +24,12 @@ _START_TIMEOUT_S = 30.0
 
 
 def is_recording() -> bool:
-    """Return whether the default monitor records, through its own `init` or a parent process's."""
+    """Return whether the default monitor records, through its own `init` or that of a parent process."""
     return default_monitor.active_recorder() is not None
 
 
 def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Flusher | None:
-    """Start the default monitor, unless it already records; returns None if recording is turned off.
+    """Start the default monitor unless it already records; return None if recording is turned off.
 
     Without `init`, a program records to a known server, or else to the adapter's files only.
     """
@@ -48,7 +48,7 @@ def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Fl
 
 
 class BatchFiles:
-    """Lines of files, made from batches in the flusher's thread and appended there or in the thread of `save`.
+    """Makes lines of files from batches in the flusher's thread, and appends them there or in the thread of `save`.
 
     Subclasses implement `take`, which turns a batch into `lines`.
     """
@@ -64,7 +64,7 @@ class BatchFiles:
         flusher.add_listener(self._listen)
 
     def take(self, batch: Batch) -> bool:
-        """Turn a batch into lines; returns True to write them now."""
+        """Turn a batch into lines; return True to write them now."""
         raise NotImplementedError
 
     def gather(self, *, everything: bool) -> None:
@@ -79,7 +79,7 @@ class BatchFiles:
                 self._write()
 
     def _write(self, *, is_durable: bool = False) -> bool:
-        """Append the buffered lines; returns whether all are written. Failures are retried later."""
+        """Append the buffered lines; return whether all are written. Failures are retried later."""
         waiting, self.lines = self.lines, {}
         for path, lines in waiting.items():
             if not lines:
@@ -101,7 +101,7 @@ class BatchFiles:
             logger.warning("cannot write %s: %s. Keeping the last lines to retry.", path, error)
 
     def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> bool:
-        """Write everything recorded so far, within a bounded time; returns whether all of it is in the files."""
+        """Write everything recorded so far, within a bounded time; return whether all of it is in the files."""
         thread = self._flusher.thread
         is_complete = True
         if thread is None or thread.is_alive():  # after `finish` there is nothing to flush

@@ -20,14 +20,14 @@ _MAX_FLUSH_WAIT_S = 1.0
 
 
 class RayGpuMonitor:
-    """Means of GPU utilization, GPU memory and host memory of every Ray node, step by step.
+    """Means of GPU utilization, GPU memory and host memory of every Ray node for each step.
 
-    It follows nodes that join or leave, `stop` returns at once, and a step that is shorter than the interval gets a
-    reading too. Readings are also recorded in the run.
+    It follows nodes that join or leave, `stop` returns at once, and a step that is shorter than the interval also gets
+    a reading. Readings are also recorded in the run.
 
     Args:
         collection_interval: Seconds between readings.
-        request_timeout_s: For the metrics page of each node.
+        request_timeout_s: The timeout for the metrics page of each node.
         keys: `skyrl`, or `nemo-rl` for the names that NeMo-RL's logger uses.
 
     Raises:
@@ -50,7 +50,7 @@ class RayGpuMonitor:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Start collecting; does nothing if it runs, and logs a warning if there is nothing to monitor.
+        """Start collecting; does nothing if it is running, and logs a warning if there is nothing to monitor.
 
         Raises:
             ValueError: with NeMo-RL's keys, Ray is not initialized.

@@ -50,7 +50,7 @@ def report_once(what: str, error: BaseException, where: str = "") -> None:
 def on_import(name: str, patch: Patch) -> None:
     """Apply a patch to a module: now if it has been imported, otherwise right after its import.
 
-    Each patch is applied once, however often this is called.
+    Each patch is applied once, no matter how often this is called.
     """
     with _finder.lock:
         waiting = _finder.patches.setdefault(name, [])
@@ -70,7 +70,7 @@ def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     Class methods and static methods keep their kind.
 
     Raises:
-        AttributeError: there is no such function; so do all hooks below.
+        AttributeError: there is no such function; the same applies to all hooks below.
     """
     found = inspect.getattr_static(owner, name)
     binding = type(found) if isinstance(found, (classmethod, staticmethod)) else None
@@ -111,7 +111,7 @@ def around(owner: Any, name: str, manager: Manager) -> None:
 
 
 def around_blocks(owner: Any, name: str, manager: Manager) -> None:
-    """Do what `around` does for a function that returns a context manager: surround its block, not the call."""
+    """Like `around`, for a function that returns a context manager: surround its block, not the call."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         hooked = _Hooked(owner, name, original)
@@ -243,7 +243,7 @@ class QuietContext:
         self._opened: Any = None
 
     def __enter__(self) -> Any:
-        """Return what the inner context manager yields; None if it failed."""
+        """Return the target of the inner context manager; None if it failed."""
         try:
             opened = self._make()
             value = opened.__enter__()
@@ -297,7 +297,7 @@ def _apply(module: ModuleType, patch: Patch) -> None:
     try:
         patch(module)
     except Exception as error:  # noqa: BLE001  # an unknown version of the library
-        # One warning per library, however many of its modules have changed.
+        # One warning per library, no matter how many of its modules have changed.
         report_once(f"the integration with {module.__name__.partition('.')[0]}", error, module.__name__)
 
 
@@ -324,7 +324,7 @@ class _PatchingFinder(importlib.abc.MetaPathFinder):
         return None
 
     def _prepare(self, spec: ModuleSpec) -> None:
-        # Keep the loader: programs look at a module's loader and must find the one they expect.
+        # Keep the loader: programs inspect a module's loader and must find the one they expect.
         loader: Any = spec.loader
         execute = getattr(loader, "exec_module", None)
         if execute is None:

@@ -37,7 +37,7 @@ def mirror_trackers() -> None:
 
 @contextmanager
 def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Mirror nothing inside this block, where a framework sends its trackers values that we have recorded already."""
+    """Mirror nothing inside this block, where a framework sends values to its trackers that are already recorded."""
     before = _is_paused.set(True)
     try:
         yield

@@ -117,7 +117,7 @@ def _add_monitor(monitors: list[Any]) -> None:
     """Add one monitor in the process of rank 0; prime-rl has none in the others."""
     is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
     if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
-        for other in map(type, monitors):  # their copies of what ours records must not be mirrored
+        for other in map(type, monitors):  # they get the same values, which must not be mirrored
             for name in {"log", "log_metrics"} & vars(other).keys():
                 around(other, name, paused)
         ours = InsightMonitor()

@@ -15,12 +15,12 @@ _TIMED = ("boot", "setup", "generation", "agent", "finalize", "scoring")
 def samples_of(
     episode: Any, now_s: float, step: int | None = None, kind: str | None = None
 ) -> Iterator[FinishedSample]:
-    """Yield each trace of an episode; for one without traces, which has failed, the episode itself.
+    """Yield each trace of an episode; the episode itself if it failed and has no traces.
 
     Args:
         episode: A `verifiers` episode, or its record.
-        now_s: The time of traces that have none.
-        step: The step that it arrived in; read from the trace if None.
+        now_s: The time to use for traces that have none.
+        step: The step in which it arrived; read from the trace if None.
         kind: `train` or `eval`; read from the trace if None.
     """
     group = field_of(field_of(episode, "group"), "id")

@@ -50,7 +50,7 @@ def call_remote(remote: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _continuing(function: Any) -> Any:
-    """Wrap a function to take the caller's context as a keyword argument; its kind stays the same."""
+    """Wrap a function to accept the caller's context as a keyword argument; its kind stays the same."""
     if _CONTEXT in inspect.signature(function).parameters:
         return function
     wrapper: Any = functools.wraps(function)(_by_kind(function))

@@ -1,4 +1,4 @@
-"""Record the samples of a framework as sessions, with their texts where `recorder.capture_text` is on."""
+"""Record the samples of a framework as sessions, with their text if `recorder.capture_text` is on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FinishedSample(msgspec.Struct, frozen=True, kw_only=True):
     task_id: Any
     """The dataset item."""
     status: str
-    """How it ended, as in `Session.finalize`."""
+    """The outcome, as in `Session.finalize`."""
     start_s: float
     end_s: float
     step: int | None = None
@@ -83,7 +83,7 @@ def whole(value: Any) -> int | None:
 
 
 def captures_text() -> bool:
-    """Return whether this process records the texts of sessions at all."""
+    """Return whether this process records the text of any sessions."""
     recorder = monitor.active_recorder()
     return recorder is not None and recorder.texts is not None
 
@@ -95,7 +95,7 @@ def takes_text() -> bool:
 
 
 def note_texts(span: Any, **texts: Any) -> None:
-    """Add texts to an open span or session; None values are skipped."""
+    """Add text to an open span or session; None values are skipped."""
     for key, value in texts.items():
         if value is not None:
             span.set_attribute(key, value)

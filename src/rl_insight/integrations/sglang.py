@@ -1,4 +1,4 @@
-"""SGLang: scheduler metrics, weight updates and sleep, through its plug-in entry point `sglang.srt.plugins`.
+"""SGLang: scheduler metrics, weight updates and sleep, through its plugin entry point `sglang.srt.plugins`.
 
 SGLang calls `plugin` in the launcher, the schedulers and the detokenizer. Without a known server it does nothing. It
 patches classes when SGLang imports them, so that no process imports anything because of us.
@@ -74,6 +74,6 @@ def _record(call: Arguments) -> None:
     stats = call["stats"]
     for name in GAUGES:
         value = getattr(stats, name, None)
-        value = getattr(value, "total", value)  # queues also have their parts by priority
+        value = getattr(value, "total", value)  # queues also have counts by priority
         if isinstance(value, (int, float)) and not math.isnan(value):  # SGLang uses NaN for "not known yet"
             monitor.metric_gauge(f"sglang:{name}", value, **labels)

@@ -1,4 +1,4 @@
-"""Decide when an integration records: when asked to, or, if loaded automatically, when a server is known."""
+"""Decide when an integration records: on request, or, if loaded automatically, when a server is known."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ def timed(name: str) -> Any:
 
 
 def record_blocks(module: ModuleType) -> None:
-    """Record a module's `Timer`, a sync and async context manager, by its `message`."""
+    """Record a module's `Timer`, a sync and async context manager, named by its `message`."""
     for names in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):
         between(module.Timer, names, lambda call: timed(str(call["self"].message)))
 
 
 def record_starts(module: ModuleType, *, stop: str, label: str) -> None:
-    """Record a module's `Timer` from its `start` to its `stop` method, by the argument that is the label."""
+    """Record a module's `Timer` from its `start` to its `stop` method, named by the argument `label`."""
     between(
         module.Timer,
         ("start", stop),

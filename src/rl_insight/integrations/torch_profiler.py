@@ -62,7 +62,7 @@ class TorchProfiler:
 
 
 def begin_profile(what: str, make: Callable[[Any], Any] = lambda profiler: profiler.profile()) -> Any:
-    """Start a profile that `make` creates from `torch.profiler`; returns None, with a warning, if that fails."""
+    """Start a profile that `make` creates from `torch.profiler`; return None, with a warning, if that fails."""
     try:
         from torch import profiler  # type: ignore[import-not-found]
 
@@ -94,7 +94,7 @@ def merge_chrome_trace(
     starts_ns: int | None = None,
     max_spans: int = _MAX_SPANS,
 ) -> int:
-    """Record the complete events of a Chrome trace as finished spans; returns how many.
+    """Record the complete events of a Chrome trace as finished spans; return how many.
 
     Each thread or stream of the trace gets the lane ``torch/<process>/<thread>``. PyTorch's traces have wall-clock
     times; a trace without a known origin is placed so that it ends now.
@@ -103,8 +103,8 @@ def merge_chrome_trace(
         trace: A file, which may be compressed with gzip, or the decoded JSON document.
         monitor: The monitor; the default one if None.
         step: The training step of the spans.
-        starts_ns: The wall-clock time of the earliest event, to override the trace's own times.
-        max_spans: Only this many spans are recorded, the longest ones.
+        starts_ns: The wall-clock time of the earliest event, to override the times in the trace.
+        max_spans: Record only this many spans, the longest ones.
     """
     monitor = monitor or default_monitor
     document = msgspec.json.decode(_read(Path(trace))) if isinstance(trace, (str, Path)) else trace

@@ -112,14 +112,14 @@ def _patch_trainer(module: ModuleType) -> None:
 
 
 def _patch_reporting(module: ModuleType) -> None:
-    """Keep what our callback records from being mirrored again from the trackers of other callbacks."""
+    """Prevent values that our callback records from being mirrored again from the trackers of other callbacks."""
     for callback in module.INTEGRATION_TO_CALLBACK.values():
         if "on_log" in vars(callback) and not issubclass(callback, InsightCallback):
             around(callback, "on_log", paused)
 
 
 def record_every_trainer(module: ModuleType) -> None:
-    """Add our callback to every `Trainer` that trains without it, whatever its `report_to` is.
+    """Add our callback to every `Trainer` that trains without it, regardless of `report_to`.
 
     Args:
         module: `transformers.trainer`.

@@ -57,7 +57,7 @@ def _phase(full_name: str) -> Any:
 
 @contextmanager
 def _state_of_samples(state: str) -> Iterator[None]:
-    """A state of the process that is also a phase of every sample in the batch."""
+    """Record a state of the process that is also a phase of every sample in the batch."""
     sessions = getattr(_batch, "sessions", ()) if state in _PHASES else ()
     phases = [session.open_phase(state) for session in sessions]
     try:
@@ -81,7 +81,7 @@ def _note_results(call: Arguments, rewards: Any) -> None:
 
 @contextmanager
 def _samples_of_batch(call: Arguments) -> Iterator[None]:
-    """One session per completion of the batch; validation batches have none."""
+    """Record one session per completion of the batch; none for validation batches."""
     trainer, inputs = call["self"], call["inputs"]
     model = getattr(trainer, "model", None)
     if model is not None and not model.training:
@@ -122,7 +122,7 @@ def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[
 
 
 def _note_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> None:
-    """Keep prompts and completions: texts, or messages if the dataset has conversations."""
+    """Keep prompts and completions: strings, or messages if the dataset has conversations."""
     if not captures_text():
         return
     for session, prompt, completion in zip(getattr(_batch, "sessions", ()), prompts, completions, strict=False):

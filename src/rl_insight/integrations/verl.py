@@ -1,4 +1,4 @@
-"""verl: what its own `rl_insight` logger lacks, through the entry point `verl.plugins` (verl 0.9.0 or newer).
+"""verl: extends its built-in `rl_insight` logger through the entry point `verl.plugins` (verl 0.9.0 or newer).
 
 verl loads this module on `import verl`, in the driver, the workers and the rollout servers. Without a known server it
 does nothing. With one, the driver's phases (`gen`, `reward`, `update_actor`, ...) are states that are visible while
@@ -27,7 +27,7 @@ PHASES = {"generate": "generate", "execute": "toolcall"}
 """Traced methods of verl that are phases of a session; others are spans inside it."""
 
 _tokenizer: ContextVar[Any] = ContextVar("rl_insight_verl_tokenizer", default=None)
-"""Of the running agent loop."""
+"""The tokenizer of the running agent loop."""
 
 
 def instrument() -> None:
@@ -124,7 +124,7 @@ def _end_turn(phase: Any, output: Any) -> None:
 
 
 def _end_call(phase: Any, result: Any) -> None:
-    """Add the result of a tool call: a response with a text, a reward, and metrics."""
+    """Add the result of a tool call: a response with text, a reward, and metrics."""
     response = result[0] if isinstance(result, tuple) else result
     note_texts(phase, tool_result=getattr(response, "text", response))
 

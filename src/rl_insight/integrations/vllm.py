@@ -1,6 +1,6 @@
-"""vLLM: engine metrics without scraping, and the sleep of engines, through vLLM's own plug-in entry points.
+"""vLLM: engine metrics without scraping, and the sleep of engines, through vLLM's plugin entry points.
 
-vLLM loads this module as the general plug-in `rl_insight`, in all of its processes. Without a known server it does
+vLLM loads this module as the general plugin `rl_insight`, in all of its processes. Without a known server it does
 nothing. With one, it adds `rl_insight.integrations.vllm_stats` to the stat loggers of every engine, with the metric
 names of vLLM's Prometheus endpoint, and records the time between `sleep` and `wake_up` as a state on the engine's lane.
 """
@@ -49,7 +49,7 @@ def _patch_engine(module: ModuleType) -> None:
 
 
 def _patch_manager(module: ModuleType) -> None:
-    """Add our stat logger to engines that load no plug-ins, such as the synchronous `LLM`."""
+    """Add our stat logger to engines that load no plugins, such as the synchronous `LLM`."""
 
     def add_logger(call: Arguments, _none: None) -> None:
         from rl_insight.integrations.vllm_stats import InsightStatLogger

@@ -39,7 +39,7 @@ _SCHEDULER_COUNTERS = (
     ("perf_stats", "num_read_bytes_per_gpu", "vllm:estimated_read_bytes_per_gpu_total"),
     ("perf_stats", "num_write_bytes_per_gpu", "vllm:estimated_write_bytes_per_gpu_total"),
 )
-"""Parts of the scheduler's statistics, their fields, and the counters of these."""
+"""Parts of the scheduler's statistics, their fields, and the corresponding counters."""
 _ITERATION_COUNTERS = (
     ("num_prompt_tokens", "vllm:prompt_tokens"),
     ("num_generation_tokens", "vllm:generation_tokens"),
@@ -118,7 +118,7 @@ class InsightStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM may not b
 
     @quiet(_WHAT)
     def record_sleep_state(self, is_awake: int = 0, level: int = 0) -> None:
-        """Record whether the engine sleeps; despite the argument's name, vLLM passes 1 if it does."""
+        """Record whether the engine is asleep; despite the argument's name, vLLM passes 1 if it is."""
         state = _SLEEP_STATES.get((is_awake, level), "awake" if not is_awake else "")
         for name in ("awake", *_SLEEP_STATES.values()):
             monitor.metric_gauge("vllm:engine_sleep_state", int(name == state), sleep_state=name, **self._labels)

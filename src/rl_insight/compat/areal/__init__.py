@@ -159,7 +159,7 @@ def _around_calls(make: Callable[[], Any]) -> Callable[[Any], Any]:
 
 
 def register_task(task_id: Any = None) -> Any:
-    """Register a task; without an id, as in AReaL up to v0.5.1, returns a new one."""
+    """Register a task; without an id, as in AReaL up to v0.5.1, return a new one."""
     sessions = get_session_tracer()
     return None if sessions is None else sessions.register_task(task_id)
 
@@ -231,10 +231,10 @@ def trace_session_phase(
     Args:
         phase_or_session: The phase's name; in AReaL v0.4.1 the session's id comes first.
         phase: The phase's name, as a keyword.
-        start_payload: Kept with the phase.
+        start_payload: Attached to the phase.
         end_payload: Added at the end; a mapping, or a function that returns one.
     """
-    if phase is None and len(phase_or_session) == 1:  # as all releases but one call it
+    if phase is None and len(phase_or_session) == 1:  # the signature of all releases but one
         tracer = GLOBAL_TRACER
         sessions = None if tracer is None else tracer.session_tracer
         return SessionPhase(sessions, _session_id.get(), str(phase_or_session[0]), start_payload, end_payload)

@@ -158,7 +158,7 @@ class ArealFiles(BatchFiles):
         )
 
     def _thread(self, thread: Any) -> int:
-        """Return the number of a thread or a lane; the first time, name it and this process."""
+        """Return the number of a thread or a lane; on first use, write its name and that of this process."""
         if not self._is_introduced:
             self._is_introduced = True
             role, rank = self._identity.get("role"), self._identity["rank"]

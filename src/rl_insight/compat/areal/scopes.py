@@ -110,7 +110,7 @@ def scope_attributes(category: str, args: Any) -> tuple[dict[str, Any], int | No
 
 def instant_attributes(category: str, args: Any) -> dict[str, Any]:
     """Return the attributes of an instant in this thread."""
-    # The first two tests are for speed: they decide most calls.
+    # The first two checks are for speed: they cover most calls.
     attributes = {} if args is None else dict(args) if args.__class__ is dict or isinstance(args, Mapping) else {}
     attributes["category"] = category
     attributes[THREAD] = thread = threading.get_native_id()
@@ -147,7 +147,7 @@ class SessionPhase(AlsoAsync):
         self._phase = phase = Phase(recorder, self._name, payload, PHASE_SEGMENT)
         name = str(self._session_id)
         tokens: tuple[Token[Any], ...] = ()
-        # Inside the session's own block, a phase is a child of the current span; elsewhere, of the session.
+        # Inside the session's block, a phase is a child of the current span; elsewhere, of the session.
         if current_session_id.get() == name:
             parent: SpanLike | None = current_span.get()
         else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rl_insight.compat.areal.files import ArealFiles
 
 _SERIES_BITS = 22
-"""Each tracer counts from a random multiple of 2 to this power, so that ids are unique in a run."""
+"""Each tracer counts from a random multiple of 2 to the power of this, so that ids are unique in a run."""
 _MARKS = ("enqueued", "consumed", "execution_start", "execution_end")
 """Events of AReaL before it had tasks; the core keeps them as marks."""
 
@@ -42,11 +42,11 @@ class SessionTracer:
         self._files = files
 
     def register_task(self, task_id: Any = None) -> Any:
-        """Register a task; returns a new id if none is given."""
+        """Register a task; return a new id if none is given."""
         return self._next_id() if task_id is None else None
 
     def register_session(self, task_id: Any) -> int:
-        """Start a session of a task; returns its id."""
+        """Start a session of a task; return its id."""
         session_id = self._next_id()
         session = default_monitor.session(task_id=task_id, session_id=session_id)
         if isinstance(session, NoSession):

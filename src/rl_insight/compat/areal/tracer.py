@@ -80,11 +80,11 @@ class PerfTracer:
         """Record a scope; `with` and `async with`.
 
         Args:
-            name: Of the scope.
-            category: One of `Category`, or any text.
+            name: The name of the scope.
+            category: One of `Category`, or any string.
             enable_profiler: Profile with PyTorch if the step is in `profile_steps`.
             profiler_args: More arguments for `torch.profiler.profile`.
-            args: Kept with the scope; `global_step` is the step of everything inside.
+            args: Attached to the scope; `global_step` is the step of everything inside.
         """
         if not self.enabled:
             return NO_SPAN

@@ -82,7 +82,7 @@ _OTEL_ARGUMENTS = frozenset({"attributes", "parent_carrier"})
 
 
 def _is_otel_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether `trace_span` or `trace_event` was called with a name and attributes instead of a sample."""
+    """Return whether `trace_span` or `trace_event` was called with a name and attributes rather than a sample."""
     if _OTEL_ARGUMENTS & kwargs.keys():
         return True
     if "target" in kwargs or (args and not isinstance(args[0], str)):
@@ -98,8 +98,8 @@ def trace_span(*args: Any, **kwargs: Any) -> Any:
     ``trace_span(name, attributes=None, *, parent_carrier=None)`` creates a current span.
 
     Raises:
-        TypeError: a name or attributes of a wrong type, even if tracing is off.
-        ValueError: an empty name or key.
+        TypeError: a name or attributes have the wrong type, even if tracing is off.
+        ValueError: a name or key is empty.
     """
     if _is_otel_call(args, kwargs):
         return _otel_span(*args, **kwargs)
@@ -185,16 +185,16 @@ def trace_function(
     ... async def generate(self, sample): ...
 
     Args:
-        name: Text, or a function of the call's arguments that returns it; the function's module and name by default.
-        attributes: Of the span.
+        name: A string, or a function of the call's arguments; the function's module and name by default.
+        attributes: Attributes of the span.
         target: The name of the parameter with the samples, a function of the call's arguments, or the samples.
         target_getter: Called with the function's arguments; returns the samples.
         trace_kwargs_getter: Called with the function's arguments; returns more fields, or None.
-        fields: Of the events.
+        fields: Fields of the events.
 
     Raises:
-        TypeError: attributes or a name of a wrong type.
-        ValueError: an empty name or key.
+        TypeError: attributes or a name have the wrong type.
+        ValueError: a name or key is empty.
     """
     getters = (target, target_getter, trace_kwargs_getter)
     is_about_samples = callable(name) or bool(fields) or any(getter is not None for getter in getters)
@@ -232,6 +232,6 @@ def set_trace_attributes(attributes: Mapping[str, Any] | None) -> None:
 
 
 def inject_trace_context(carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
-    """Write the current context into a carrier, such as HTTP headers, or into a new one; returns it."""
+    """Write the current context into a carrier, such as HTTP headers, or into a new one; return it."""
     target: MutableMapping[str, str] = {} if carrier is None else carrier
     return spans.inject(target) if active_runtime().enabled else target

@@ -20,7 +20,7 @@ class TargetFinder:
         self._getter = target_getter or (target if callable(target) and field_of(target, "uid") is None else None)
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
-        except (TypeError, ValueError):  # a function of a C extension
+        except (TypeError, ValueError):  # a C function without a signature
             self._signature = None
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -41,7 +41,7 @@ class TargetFinder:
             return kwargs.get(name)
         try:
             return self._signature.bind_partial(*args, **kwargs).arguments.get(name)
-        except TypeError:  # the function itself refuses the call
+        except TypeError:  # the function itself rejects the call
             return None
 
 
@@ -49,15 +49,15 @@ class CallBlock(ExitStack):
     """The block around one call."""
 
     samples: SampleSpan | None = None
-    """Gets the events of samples at the end."""
+    """Records the events of samples at the end."""
 
     def end(self, result: Any) -> Any:
-        """Set the function's result; returns it."""
+        """Set the function's result and return it."""
         return result if self.samples is None else self.samples.end(result)
 
 
 def ask(getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a user's getter; its failure is counted and logged once, and never reaches the traced function."""
+    """Call a user's getter; a failure is counted and logged once, and never reaches the traced function."""
     try:
         return getter(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  # a user's callable may raise anything

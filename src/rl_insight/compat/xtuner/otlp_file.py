@@ -52,7 +52,7 @@ class OtlpFile(BatchFiles):
         return True
 
     def _keep_event(self, span_id: str, event: EventRecord) -> None:
-        if self._event_count >= _MAX_WAITING:  # a span that never ends must not fill the memory
+        if self._event_count >= _MAX_WAITING:  # a span that never ends must not exhaust memory
             self._flusher.recorder.losses.count("trace_events", "buffer_full")
             return
         self._event_count += 1
@@ -82,7 +82,7 @@ def _item(span: SpanRecord, events: list[EventRecord]) -> SpanItem:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values as XTuner writes them: objects and nulls as JSON text."""
+    """Return values as XTuner writes them: objects and nulls as JSON strings."""
     return {key: value if _is_plain(value) else msgspec.json.encode(value).decode() for key, value in values.items()}
 
 

@@ -31,14 +31,14 @@ class ProducerTraceFile(BatchFiles):
     """Appends one line per event, in shards of 256 MiB. Lines are written when the flusher sends a batch.
 
     Args:
-        flusher: Of the default monitor.
-        folder: Of the shards.
+        flusher: The flusher of the default monitor.
+        folder: The folder of the shards.
         writer: The part of their names that distinguishes the writers of a folder.
     """
 
     MAX_WAITING = 100_000
-    """The most lines to buffer between two batches; more are dropped and counted. `max_events` does not limit them:
-    XTuner's files are complete, whatever its viewer keeps."""
+    """The most lines to buffer between batches; more are dropped and counted. `max_events` does not limit them:
+    XTuner's files are complete, regardless of what its viewer keeps."""
 
     def __init__(self, flusher: Flusher, folder: Path, writer: str) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class SampleRecorder:
     file: ProducerTraceFile | None
 
     def record(self, target: Any, stage: str, **fields: Any) -> TraceEvent | None:
-        """Record an event of a sample; returns it, or None for a target without a uid."""
+        """Record an event of a sample; return it, or None for a target without a uid."""
         event = build_trace_event(target, stage, **fields)
         if event is not None and self.file is not None:
             self.file.add(event)
@@ -93,11 +93,11 @@ class SampleRecorder:
         return [event for event in found if event is not None]
 
     async def mark(self, target: Any, stage: str, **fields: Any) -> TraceEvent | None:
-        """Do what `record` does."""
+        """Do the same as `record`."""
         return self.record(target, stage, **fields)
 
     async def mark_many(self, targets: Any, stage: str, **fields: Any) -> list[TraceEvent]:
-        """Do what `record_many` does."""
+        """Do the same as `record_many`."""
         return self.record_many(targets, stage, **fields)
 
 
@@ -115,7 +115,7 @@ class SampleSpan(context.AlsoAsync):
         self._start = 0.0
 
     def end(self, result: Any) -> Any:
-        """Set a function's result, whose samples, if any, end the span; returns it."""
+        """Set a function's result, whose samples, if any, end the span; return it."""
         self._result = result
         return result
 

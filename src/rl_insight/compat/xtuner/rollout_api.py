@@ -50,8 +50,8 @@ def trace_rollout_endpoint(
     """Trace each call of a coroutine function that takes one sample.
 
     Args:
-        span_name: Of the span.
-        target_arg: The parameter that is the sample.
+        span_name: The name of the span.
+        target_arg: The parameter with the sample.
         initial_attributes: Called with the owner and the sample; `rollout_state_initial_attributes` by default.
 
     Raises:
@@ -171,7 +171,7 @@ def _only_sample(values: tuple[Any, ...]) -> Any:
         raise TypeError("trace_rollout_remote() takes one sample, not a collection of them.")
     found = [value for value in values if _is_sample(value)]
     if len(found) != 1:
-        raise ValueError(f"trace_rollout_remote() takes exactly one sample, and got {len(found)}.")
+        raise ValueError(f"trace_rollout_remote() takes exactly one sample, but got {len(found)}.")
     return found[0]
 
 

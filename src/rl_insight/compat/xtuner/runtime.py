@@ -31,7 +31,7 @@ _next_writer: Callable[[], int] = itertools.count(1).__next__
 
 @dataclass(frozen=True)
 class TraceRuntime(SampleRecorder):
-    """What is traced and where it is written; also the recorder of the producer trace."""
+    """The trace of this process and its files; also the recorder of the producer trace."""
 
     enabled: bool = False
     mode: str = "disabled"
@@ -192,7 +192,7 @@ def current_trace_runtime() -> TraceRuntime | None:
 
 
 def flush_trace() -> bool:
-    """Write what has been traced so far; returns False if that takes longer than 0.2 s."""
+    """Write everything traced so far; return False if that takes longer than 0.2 s."""
     found = active_runtime()
     if not found.files:
         return default_monitor.flush(_FLUSH_TIMEOUT_S) if found.enabled else True

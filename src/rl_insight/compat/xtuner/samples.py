@@ -23,7 +23,7 @@ _PLACES = {
 _MAX_ERROR = 500
 _NOT_SAMPLES = (type(None), str, bytes, int, float)
 _mappings: dict[type, bool] = {}
-"""Whether the samples of a type are mappings: a slow check that is made ten times per event."""
+"""Caches whether the samples of a type are mappings: a slow check, made ten times per event."""
 
 
 class TraceEvent(msgspec.Struct):
@@ -121,7 +121,7 @@ def build_trace_event(target: Any, stage: str, **given: Any) -> TraceEvent | Non
 
 
 def samples_of(value: Any) -> list[Any]:
-    """Return the samples that a value is or holds.
+    """Return the samples that a value is or contains.
 
     >>> samples_of([{"uid": 1}, "text", {"uid": 2}])
     [{'uid': 1}, {'uid': 2}]

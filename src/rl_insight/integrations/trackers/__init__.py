@@ -1,4 +1,4 @@
-"""Experiment trackers: write what RL-Insight measures where a team already looks. All of them are optional."""
+"""Experiment trackers: write RL-Insight's metrics to the tools a team already uses. All of them are optional."""
 
 from __future__ import annotations
 

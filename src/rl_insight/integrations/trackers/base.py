@@ -20,7 +20,7 @@ class Tracker(ABC):
       then counted as failed.
     - Steps may repeat and may go backward: a tracker MUST keep such values as well as its library can.
     - The library MUST NOT be imported before the tracker is created.
-    - `close` MUST be idempotent, and end only what the tracker itself started: the user's own run stays open.
+    - `close` MUST be idempotent, and end only what the tracker itself started: the user's run stays open.
     """
 
     name: str
@@ -73,7 +73,7 @@ class SinkFeed:
         return all(runner.wait_idle(max(0.0, deadline - time.monotonic())) for runner in self._runners)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is queued, within a bounded time, and stop; idempotent."""
+        """Write queued items, within a bounded time, and stop; idempotent."""
         deadline = time.monotonic() + timeout_s
         self.start_closing()
         for runner in self._runners:
@@ -99,7 +99,7 @@ class TrackerFeed(SinkFeed):
         super().__init__(map(_LoggingSink, trackers), max_batches=max_queued)
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Queue values for every tracker; returns at once and never raises."""
+        """Queue values for every tracker; return at once and never raise."""
         if values:
             self.put((dict(values), step))
 

@@ -16,7 +16,7 @@ _MLFLOW_BATCH = 1000
 """The most metrics that MLflow accepts in one request."""
 _TENSORBOARD_WRITERS = ("torch.utils.tensorboard", "tensorboardX")
 WANDB_STEP_KEY = "rl_insight/step"
-"""The x axis of our charts in Weights & Biases, whose own step can only increase."""
+"""The x axis of our charts in Weights & Biases, whose built-in step can only increase."""
 
 
 class MlflowTracker(Tracker):
@@ -27,7 +27,7 @@ class MlflowTracker(Tracker):
     Args:
         run_id: The run; by default the active one, or a new one.
         tracking_uri: MLflow's storage; MLflow's own setting by default.
-        experiment_name: For a new run.
+        experiment_name: The experiment of a new run.
     """
 
     name = "mlflow"
@@ -50,7 +50,7 @@ class MlflowTracker(Tracker):
         return self._client.create_run(experiment_id).info.run_id
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
-        """Write the values of a step; 0 without one, as in MLflow."""
+        """Write the values of a step; step 0 if there is none, as in MLflow."""
         now = int(time.time() * 1000)
         metrics = [
             self._entities.Metric(_MLFLOW_ILLEGAL.sub("_", key), float(value), now, step or 0)
@@ -100,7 +100,7 @@ class TensorBoardTracker(Tracker):
         self._latest = 0
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
-        """Write the values of a step; without one, of the latest step."""
+        """Write the values of a step, or of the latest one if there is none."""
         if step is not None:
             self._latest = step
         for key, value in values.items():
@@ -144,7 +144,7 @@ class TrackioTracker(RunTracker):
 class WandbTracker(RunTracker):
     """Writes to the given run, the active one, or a new one if `init` options are given.
 
-    Every value has `rl_insight/step` as its x axis. In the user's own run, W&B's step never advances beyond the values
+    Every value has `rl_insight/step` as its x axis. In the user's run, W&B's step never advances beyond the values
     written, and values of a past step are added to the current row.
 
     Args:

@@ -12,17 +12,17 @@ from rl_insight.schema.names import metric_name
 
 
 class InsightLogger:
-    """Has the interface of a tracker: logged values become gauges of the run.
+    """Implements the interface of a tracker: logged values become gauges of the run.
 
     >>> logger = InsightLogger()
     >>> logger.log({"reward/mean": 0.73, "actor": {"lr": 1e-6}}, step=7)
 
     `reward/mean` is recorded as `reward_mean`; the keys of nested dictionaries are joined with `_`. Values that are not
-    numbers (texts, images, tables) are skipped and counted in `skipped`. It never raises and never blocks.
+    numbers (strings, images, tables) are skipped and counted in `skipped`. It never raises and never blocks.
 
     Args:
         monitor: The monitor; the default one if None.
-        prefix: For every name.
+        prefix: Prepended to every name.
         labels: Attached to every value.
     """
 

@@ -67,7 +67,7 @@ class TrackerSink(Sink):
 def send_to_trackers(
     trackers: Sequence[Tracker], metrics: Iterable[str] = ("*",), monitor: Monitor | None = None
 ) -> bool:
-    """Also write what this process records to trackers; call it after `init`. Returns False if recording is off.
+    """Also write this process's metrics to trackers; call it after `init`. Returns False if recording is off.
 
     >>> insight.init("math", "grpo-7b")  # doctest: +SKIP
     >>> send_to_trackers([WandbTracker()], metrics=["reward_*", "gpu_*"])  # doctest: +SKIP
@@ -91,7 +91,7 @@ def send_to_trackers(
 class _TrackerListener(SinkFeed):
     def take(self, batch: Batch) -> None:
         self.put(batch)
-        if batch.final:  # they finish while the last batch is on its way to the server
+        if batch.final:  # they finish while the last batch is being sent to the server
             self.start_closing()
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -104,13 +104,13 @@ def create_tracker_sink(tracker: str, metrics: Sequence[str] = ("*",), **options
     Args:
         tracker: One of `create_tracker`'s names.
         metrics: Shell-style patterns of the metrics to write.
-        options: For the tracker, which is created with the first write.
+        options: Options for the tracker, which is created on the first write.
     """
     return TrackerSink(_LateTracker(tracker, partial(tracker_class(tracker), **options)), metrics)
 
 
 class _LateTracker(Tracker):
-    """Creates a tracker, which may start a run in another system, with the first write."""
+    """Creates a tracker, which may start a run in another system, on the first write."""
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self.name = name
