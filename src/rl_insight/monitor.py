@@ -317,7 +317,7 @@ class Monitor(Producer):
 
     # -- tests
 
-    def _stand_in(self, other: Monitor) -> tuple[Any, ...]:
+    def _redirect_to(self, other: Monitor) -> tuple[Any, ...]:
         """Record through another monitor; see `rl_insight.testing`."""
         with self._lock:
             before = (self._recorder, self._pipeline, self._join, self._captured_by)

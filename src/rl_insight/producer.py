@@ -200,7 +200,7 @@ class Producer(SessionProducer):
             recorder.losses.refuse(
                 "spans",
                 "bad_time",
-                f"trace_span({name!r}) was refused: start_time_ns and end_time_ns go together and are integers.",
+                f"trace_span({name!r}) was refused: start_time_ns and end_time_ns must both be integers.",
                 topic=name,
             )
             return NO_SPAN
@@ -353,7 +353,9 @@ class Producer(SessionProducer):
             return
         number = step_of(step)
         if number is None:
-            recorder.losses.refuse("steps", "bad_step", f"set_step({shown(step)}) was refused: a step is an integer.")
+            recorder.losses.refuse(
+                "steps", "bad_step", f"set_step({shown(step)}) was refused: a step must be an integer."
+            )
             return
         recorder.step = number
         if recorder.step_marks is not None:
@@ -370,7 +372,9 @@ class Producer(SessionProducer):
             return NO_SPAN
         valid = step_of(number)
         if valid is None:
-            recorder.losses.refuse("steps", "bad_step", f"step({shown(number)}) was refused: a step is an integer.")
+            recorder.losses.refuse(
+                "steps", "bad_step", f"step({shown(number)}) was refused: a step must be an integer."
+            )
             return NO_SPAN
         if recorder.step_marks is not None:
             recorder.mark_scope(valid)
@@ -390,7 +394,7 @@ class Producer(SessionProducer):
                 default_step=recorder.step,
                 takes_text=None if recorder.texts is None else recorder.takes_text,
             )
-        except Exception:  # noqa: BLE001  # a carrier that takes nothing must not stop training
+        except Exception:  # noqa: BLE001  # a read-only carrier must not stop training
             if recorder is not None:
                 recorder.losses.refuse(
                     "contexts", "bad_carrier", f"cannot write headers to a {type(carrier).__name__}."
@@ -419,7 +423,7 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
         recorder.losses.refuse(
             "metrics",
             "not_a_number",
-            f"metric {short_text(name)!r} was given {type(value).__name__}, not a number.",
+            f"metric {short_text(name)!r} got a value of type {type(value).__name__}, not a number.",
             topic=short_text(name),
         )
         return None

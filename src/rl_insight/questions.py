@@ -100,15 +100,15 @@ class Question:
             QueryError: a condition is invalid.
         """
         wanted: dict[str, Any] = {}
-        told = {spelled: value for spelled, value in given.items() if value is not None}
+        known = {spelled: value for spelled, value in given.items() if value is not None}
         for name, parameter in self._parameters.items():
             spelled = _SPELLED.get(name, name)
             if fields := _fields(kind := parts_of(parameter.annotation)[0]):
-                wanted[name] = kind(**{field.name: told[one] for one, field in fields.items() if one in told})
+                wanted[name] = kind(**{field.name: known[one] for one, field in fields.items() if one in known})
             elif name == "now_ns":
                 wanted[name] = time.time_ns()
-            elif spelled in told:
-                wanted[name] = told[spelled]
+            elif spelled in known:
+                wanted[name] = known[spelled]
         found = self._query(cursor, **wanted)
         if found is None:
             name, value = next(iter(wanted.items()))

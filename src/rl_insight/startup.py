@@ -83,8 +83,8 @@ class Pipeline:
         deadline = time.monotonic() + timeout_s
         self.release_link()
         # Before the last batch, so that it can still report them.
-        if unheard := self.transport.hear_others(timeout_s):
-            self.recorder.losses.count("processes", "not_heard", unheard)
+        if missing := self.transport.hear_others(timeout_s):
+            self.recorder.losses.count("processes", "not_heard", missing)
         stopped = self.flusher.stop(max(0.0, deadline - time.monotonic()))
         self.flusher.stacks.close()
         delivered = self.transport.flush(max(0.0, deadline - time.monotonic()))

@@ -95,9 +95,9 @@ def _registration(server_addresses: Any, job_name: Any, labels: Any) -> dict[str
     if not all(isinstance(address, str) and address for address in addresses):
         raise ValueError("server_addresses must be strings such as 'host:port' or 'http://host:port/metrics'.")
     if labels is None or isinstance(labels, Mapping):
-        plain: Any = _texts(labels or {})
+        plain: Any = _string_labels(labels or {})
     else:
-        plain = [_texts(own or {}) for own in labels]
+        plain = [_string_labels(own or {}) for own in labels]
         if len(plain) != len(addresses):
             raise ValueError(
                 f"labels has {len(plain)} entries for {len(addresses)} addresses: give one mapping, or a list of the "
@@ -106,7 +106,7 @@ def _registration(server_addresses: Any, job_name: Any, labels: Any) -> dict[str
     return {"addresses": addresses, "job_name": None if job_name is None else str(job_name), "labels": plain}
 
 
-def _texts(labels: Mapping[Any, Any]) -> dict[str, str]:
+def _string_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in labels.items()}
 
 
@@ -130,7 +130,7 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
                 problem = f"{without_credentials(url)} answered {reply.status}: {reply.sentence}"
                 if 400 <= reply.status < 500 and reply.status not in {408, 429}:
                     break
-        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, training continues
+        except Exception as error:  # noqa: BLE001 -- training continues regardless
             problem = str(error) or type(error).__name__
         if attempt + 1 < _ATTEMPTS:
             time.sleep(backoff.next_s())

@@ -98,7 +98,7 @@ def _release_signal() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def _forget_in_child() -> None:
+def _reset_in_child() -> None:
     """Release the inherited handler and pipe in a forked child."""
     global _watch  # noqa: PLW0603
     watch = _watch
@@ -115,4 +115,4 @@ def _forget_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_signal, after_in_parent=_release_signal, after_in_child=_forget_in_child)
+    os.register_at_fork(before=_hold_signal, after_in_parent=_release_signal, after_in_child=_reset_in_child)

@@ -78,7 +78,7 @@ class FakeClock:
         return self._wall_ns
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         if seconds < 0:
             raise ValueError(f"cannot advance by {seconds} s: monotonic time only moves forward. Use step_wall().")
         self._monotonic_ns += round(seconds * 1e9)
@@ -98,7 +98,7 @@ class _InlineFlusher(Flusher):
         self._turn = threading.Lock()
 
     def start(self) -> None:
-        """Start nothing."""
+        """Do nothing: there is no thread."""
 
     def request_flush(self, timeout_s: float, *, final: bool = False) -> bool:  # noqa: ARG002  # nothing to wait for
         """Flush now."""
@@ -111,8 +111,8 @@ class _InlineFlusher(Flusher):
         """Flush for the last time."""
         return self.request_flush(timeout_s, final=True)
 
-    def _survive_event(self) -> None:
-        super()._survive_event()
+    def _count_bad_event(self) -> None:
+        super()._count_bad_event()
         self.defects.append(traceback.format_exc())
 
 
@@ -177,7 +177,7 @@ class CaptureMonitor(Monitor):
 
     @property
     def events(self) -> list[EventRecord]:
-        """What `trace_event` recorded."""
+        """The events recorded by `trace_event`."""
         return self._of(EventRecord)
 
     @property
@@ -279,7 +279,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     from rl_insight.monitor import default_monitor
 
     monitor = CaptureMonitor(config, clock=clock)
-    before = default_monitor._stand_in(monitor)
+    before = default_monitor._redirect_to(monitor)
     # A span that one test left open must not become the parent of another test's spans.
     variables = (current_span, current_step, current_session_id, current_task)
     try:

@@ -237,7 +237,7 @@ def test_bad_step_is_refused_counted_and_warned(insight_capture, caplog, number)
 
 def test_refused_step_is_shown_as_what_it_is(insight_capture, caplog):
     insight.set_step("7")
-    assert "set_step('7') was refused: a step is an integer." in caplog.text
+    assert "set_step('7') was refused: a step must be an integer." in caplog.text
 
 
 def test_a_label_may_be_named_self(insight_capture):

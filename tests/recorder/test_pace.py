@@ -34,11 +34,11 @@ def test_an_interval_longer_than_the_bound_is_the_process_own():
 def test_a_process_that_sends_less_often_may_be_silent_for_longer():
     pace = FlushPace(RecorderConfig(heartbeat_s=5.0))
     process = Process(process_id="p", run_id="r", host="h", pid=1, heartbeat_s=5.0)
-    assert pace.introduce(process) is process
+    assert pace.with_heartbeat(process) is process
     pace.follow(8.0)
-    assert pace.introduce(process).heartbeat_s == 8.0
+    assert pace.with_heartbeat(process).heartbeat_s == 8.0
     pace.follow(0.0)
-    assert pace.introduce(process) is process
+    assert pace.with_heartbeat(process) is process
 
 
 def test_stuck_work_is_told_early_once_in_an_interval_and_failures_once_in_a_second():

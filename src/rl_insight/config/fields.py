@@ -120,7 +120,7 @@ def fitting(name: str, key: Key, value: Any, origin: str = "") -> Any:
 
 
 def check_limits(config: Any, prefix: str = "") -> None:
-    """Check the values of a configuration that was made without a loader.
+    """Check the values of a configuration that was created without a loader.
 
     Raises:
         ConfigError: names the key and what is allowed.
@@ -130,7 +130,7 @@ def check_limits(config: Any, prefix: str = "") -> None:
 
 
 def refused(key: str, value: Any, allowed: str) -> ConfigError:
-    """Return the error for a value outside of what is allowed."""
+    """Return the error for a value that is not allowed."""
     return ConfigError(f"{key} cannot be {value!r}: it must be {allowed}.")
 
 
@@ -171,7 +171,7 @@ def parts_of(hint: Any) -> tuple[Any, ...]:
 def check_keys(
     model: type, layer: Mapping[Any, Any], origin: str, section: type | None = None, prefix: str = ""
 ) -> None:
-    """Reject unknown keys, values that do not fit, and values in place of a section.
+    """Reject unknown keys, values that do not fit, and values in place of a section; of `section` only, if given.
 
     Raises:
         ConfigError: names the full key and, for an unknown one, the closest valid key.

@@ -170,7 +170,7 @@ def read_yaml(path: str) -> dict[Any, Any]:
         if document is None or document.tag == "tag:yaml.org,2002:null":
             return {}
         if not isinstance(document, yaml.MappingNode):
-            raise ConfigError(f"the configuration file {path} holds no mapping: write 'key: value' lines.")
+            raise ConfigError(f"the configuration file {path} is not a mapping: write 'key: value' lines.")
         loaded: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror or error}.") from error

@@ -57,7 +57,7 @@ class Source(ABC):
     """
 
     name: str
-    """The label `source` of what is recorded."""
+    """The label `source` of the recorded metrics."""
 
     @abstractmethod
     def is_available(self) -> bool:

@@ -61,7 +61,7 @@ class HostSource(Source):
         return readings
 
     def close(self) -> None:
-        """Forget the process."""
+        """Drop the process handle."""
         self._process = None
 
     def _open(self) -> None:
@@ -123,6 +123,6 @@ def _known(*reads: Callable[[], dict[str, float]]) -> dict[str, float]:
     for read in reads:
         try:
             values |= {name: float(value) for name, value in read().items()}
-        except Exception:  # noqa: BLE001, S112  # psutil raises whatever the system's files make it raise
+        except Exception:  # noqa: BLE001, S112  # psutil raises various errors for unreadable system files
             continue
     return values

@@ -71,7 +71,7 @@ class StepMeans:
         return not self._sums
 
     def add(self, readings: Iterable[Reading]) -> list[Reading]:
-        """Add readings; returns those that are new measurements."""
+        """Add readings; return those that are new measurements."""
         fresh = []
         with self._lock:
             for reading in readings:

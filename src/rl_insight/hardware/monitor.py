@@ -138,7 +138,7 @@ class HardwareMonitor:
 
     def _sample_within(self, run: _MonitorThread, timeout_s: float) -> None:
         with self._sampled:
-            # A reading in progress will do; if it yields nothing, wait for one that starts from now on.
+            # A reading in progress is sufficient; if it yields nothing, wait for one that starts from now on.
             wanted = run.begun + 1
             run.wake.set()
             self._sampled.wait_for(

@@ -53,7 +53,7 @@ class NvmlSource(Source):
         try:
             self._open()
         except ImportError:
-            if os.path.exists("/dev/nvidia0"):  # noqa: PTH110  # a device, asked once
+            if os.path.exists("/dev/nvidia0"):  # noqa: PTH110  # a device file, checked once
                 logger.warning(
                     "this machine has NVIDIA GPUs, but they are not monitored: nvidia-ml-py is missing. "
                     "Run `pip install rl-insight[nvml]`."
@@ -109,7 +109,7 @@ class NvmlSource(Source):
 
     def _driver_lost(self, error: Exception) -> None:
         pause_s = self._backoff.next_s()
-        logger.warning("the NVIDIA driver went away: %s. Next attempt in %.0f s.", error, pause_s)
+        logger.warning("the NVIDIA driver is unavailable: %s. Next attempt in %.0f s.", error, pause_s)
         self.close()
         self._retry_at = time.monotonic() + pause_s
 
@@ -122,10 +122,10 @@ class _NvmlGpu:
         self._host = host
         self._number = number
         self._handle = nvml.nvmlDeviceGetHandleByIndex(number)
-        self._uuid = _text(self._ask(nvml.nvmlDeviceGetUUID, self._handle))
-        self._model = _text(self._ask(nvml.nvmlDeviceGetName, self._handle))
+        self._uuid = _text(self._call(nvml.nvmlDeviceGetUUID, self._handle))
+        self._model = _text(self._call(nvml.nvmlDeviceGetName, self._handle))
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call NVML; None if this GPU does not support the call.
 
         Raises:
@@ -159,11 +159,11 @@ class _NvmlGpu:
     def _chip_values(self, *, pcie: bool) -> dict[str, float]:
         nvml, handle = self._nvml, self._handle
         values: dict[str, float] = {}
-        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        rates = self._call(nvml.nvmlDeviceGetUtilizationRates, handle)
         if rates is not None:
             values["utilization_ratio"] = rates.gpu / 100
             values["memory_busy_ratio"] = rates.memory / 100
-        memory = self._ask(_memory_info, nvml, handle)
+        memory = self._call(_memory_info, nvml, handle)
         if memory is not None:
             values["memory_used_bytes"] = float(memory.used)
             values["memory_total_bytes"] = float(memory.total)
@@ -179,14 +179,14 @@ class _NvmlGpu:
             calls.append(("pcie_sent_bytes_per_second", 1024.0, traffic, nvml.NVML_PCIE_UTIL_TX_BYTES))
             calls.append(("pcie_received_bytes_per_second", 1024.0, traffic, nvml.NVML_PCIE_UTIL_RX_BYTES))
         for name, factor, function, *arguments in calls:
-            value = self._ask(function, handle, *arguments)
+            value = self._call(function, handle, *arguments)
             if value is not None:
                 values[name] = value * factor
         return values
 
     def _nvlink(self) -> dict[str, float]:
         fields = [(_NVLINK_SENT, _ALL_LINKS), (_NVLINK_RECEIVED, _ALL_LINKS)]
-        found = self._ask(self._nvml.nvmlDeviceGetFieldValues, self._handle, fields)
+        found = self._call(self._nvml.nvmlDeviceGetFieldValues, self._handle, fields)
         values = {}
         for name, field in zip(("nvlink_sent_bytes", "nvlink_received_bytes"), found or (), strict=False):
             if field.nvmlReturn == 0:
@@ -195,16 +195,16 @@ class _NvmlGpu:
 
     def _slices(self) -> list[Reading]:
         nvml = self._nvml
-        mode = self._ask(nvml.nvmlDeviceGetMigMode, self._handle)
+        mode = self._call(nvml.nvmlDeviceGetMigMode, self._handle)
         if mode is None or mode[0] != 1:
             return []
         readings = []
-        for number in range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle) or 0):
-            handle = self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number)
-            memory = None if handle is None else self._ask(_memory_info, nvml, handle)
+        for number in range(self._call(nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle) or 0):
+            handle = self._call(nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number)
+            memory = None if handle is None else self._call(_memory_info, nvml, handle)
             if memory is None:
                 continue
-            uuid = _text(self._ask(nvml.nvmlDeviceGetUUID, handle))
+            uuid = _text(self._call(nvml.nvmlDeviceGetUUID, handle))
             values = {"memory_used_bytes": float(memory.used), "memory_total_bytes": float(memory.total)}
             readings.append(self._reading(f"{self._number}:{number}", uuid, values))
         return readings
@@ -216,7 +216,7 @@ class _NvmlGpu:
             nvml.nvmlDeviceGetComputeRunningProcesses,
             nvml.nvmlDeviceGetGraphicsRunningProcesses,
         ):
-            for process in self._ask(list_processes, self._handle) or ():
+            for process in self._call(list_processes, self._handle) or ():
                 if process.usedGpuMemory is not None:
                     used[process.pid] = max(used.get(process.pid, 0.0), float(process.usedGpuMemory))
         return used

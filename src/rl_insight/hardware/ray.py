@@ -124,7 +124,7 @@ class RaySource(Source):
         return readings
 
     def close(self) -> None:
-        """Forget the nodes."""
+        """Drop the cached nodes."""
         self._nodes = []
         self._readers.clear()
         self._discovered = float("-inf")

@@ -35,7 +35,7 @@ class ReadingRecorder:
             key = reading.key
             device = devices.get(key)
             if device is None or device.uuid != reading.uuid:
-                device = devices[key] = self._introduce(source, reading)
+                device = devices[key] = self._new_device(source, reading)
             self._record_device(device, reading, now)
         if len(devices) > _MAX_DEVICES:
             devices.clear()
@@ -67,7 +67,7 @@ class ReadingRecorder:
         if value > before:  # a total that decreased was reset: counting continues from there
             self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **device.labels)
 
-    def _introduce(self, source: str, reading: Reading) -> _RecordedDevice:
+    def _new_device(self, source: str, reading: Reading) -> _RecordedDevice:
         """Record once which device an index refers to, so that the other series do not need these labels."""
         device = _RecordedDevice(source, reading)
         if reading.kind == "gpu" and (reading.uuid or reading.model):

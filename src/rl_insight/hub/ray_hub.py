@@ -108,7 +108,7 @@ class MonitorHub:
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def ingest(self, payload: bytes) -> float | tuple[float, bool]:
-        """Ingest one encoded batch; returns the flush interval that the server requests, 0 for any.
+        """Ingest one encoded batch; return the flush interval that the server requests, 0 for any.
 
         A process whose stacks are requested gets a pair of that interval and True. Only plain values are returned,
         because workers may have another version of this package.
@@ -151,7 +151,7 @@ class MonitorHub:
         return max(0, self._joined - len(heard))
 
     def get_status(self) -> dict[str, Any]:
-        """Return what the hub received, dropped and forwarded, and the URL of its `/metrics`."""
+        """Return the hub's received, dropped and forwarded batches, and the URL of its `/metrics`."""
         status = self._road.get_status()
         status["metrics_url"] = self._endpoint.url if self._endpoint else None
         status |= {  # the names of rl-insight 0.3.0
@@ -329,7 +329,7 @@ def is_hub_of_another_process() -> bool:
 
 
 def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
-    """Start this job's hub, and one on every other node if configured; returns the hub for this process.
+    """Start this job's hub, and one on every other node if configured; return the hub for this process.
 
     The hubs end with the job, not with this process.
     """

@@ -99,7 +99,7 @@ class TargetRegistration:
                 self._changed.wait_for(lambda: self._wanted != wanted, pause_s)  # noqa: B023 -- called in this iteration
 
     def _post(self, *, wanted: bool) -> str | None:
-        """Send one registration; returns the error, if any."""
+        """Send one registration; return the error, if any."""
         target = self._target if wanted else msgspec.structs.replace(self._target, addresses=[])
         try:
             answer = self._client.post(msgspec.json.encode(target))

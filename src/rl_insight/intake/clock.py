@@ -67,9 +67,9 @@ class ClockOffset(msgspec.Struct, eq=False):
             self.hits = 1
         elif difference <= known + _STEADY_NS:
             self.hits = min(self.hits + 1, _STEADY_HITS)
-        self._believe(minima[0][1], received_ns)
+        self._update_delay(minima[0][1], received_ns)
 
-    def _believe(self, smallest: int, now_ns: int) -> None:
+    def _update_delay(self, smallest: int, now_ns: int) -> None:
         if self.delay_ns is not None and smallest > self.delay_ns:
             drifted = int(max(now_ns - self.believed_ns, 0) * _MAX_DRIFT)
             # Counted from the first doubtful arrival, not from the last good one: after a long outage all replayed

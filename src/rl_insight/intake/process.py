@@ -116,7 +116,7 @@ class Cadence(msgspec.Struct, eq=False):
     _longest_s: float = 0.0
 
     def hear(self, now_s: float) -> float:
-        """Record a message at a monotonic time; returns the heartbeat to expect."""
+        """Record a message at a monotonic time; return the heartbeat to expect."""
         if self._first_s is None:
             self._first_s = self._last_s = now_s
         self._longest_s = max(self._longest_s, now_s - self._last_s)

@@ -47,7 +47,7 @@ def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
 
 @contextmanager
 def logged(data: Mapping[str, Any], step: int, *, ends_step: bool = True) -> Iterator[None]:
-    """Record values that a framework logs, and mirror nothing while it sends them to its own trackers.
+    """Record values that a framework logs, and mirror nothing while it sends them to its trackers.
 
     Frameworks log a step when it ends, so that later events belong to the next step.
     """

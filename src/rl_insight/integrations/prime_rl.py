@@ -106,7 +106,7 @@ def register() -> None:
 
 
 def _patch_setup(module: ModuleType) -> None:
-    """Add the monitor after prime-rl has set up its own: it asserts that there are none before."""
+    """Add the monitor after prime-rl has set up its own: it asserts that the list is empty before that."""
     name = next((name for name in _LISTS if hasattr(module, name)), None)
     if name is None:
         raise AttributeError(f"prime_rl.monitors has none of {', '.join(_LISTS)}")

@@ -103,7 +103,7 @@ class Declaration(msgspec.Struct, frozen=True):
     def family(
         self, points: Iterable[tuple[LabelItems, float | Distribution]], bounds: tuple[float, ...] | None = None
     ) -> Family:
-        """Return the metric with values; `bounds` are those of its buckets."""
+        """Return the metric with values; `bounds` are the bounds of its buckets."""
         found = [Point(labels, value) for labels, value in points]
         return Family(self.name, self.kind, self.documentation, found, bounds, across=self.across)
 
@@ -128,7 +128,7 @@ class Readings(Generic[Subject]):
         self.declarations = tuple(declaration for declaration, _ in readings)
 
     def families(self, subject: Subject) -> list[Family]:
-        """Return the metrics as they are now."""
+        """Return the current metrics."""
         return [declaration.family(read(subject)) for declaration, read in self._readings]
 
 

@@ -33,7 +33,7 @@ class MetricKind(msgspec.Struct, frozen=True):
 
     @property
     def suffix(self) -> str:
-        """The end of an exposed name."""
+        """The suffix of an exposed name."""
         return self.suffixes[0]
 
     def base_name(self, name: str) -> str:

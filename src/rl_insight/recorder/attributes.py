@@ -134,11 +134,11 @@ class AttributeEncoder:
                 continue
             name = short_text(key)
             if name in RESERVED_ATTRIBUTES:
-                self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was left out.")
+                self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was dropped.")
                 continue
             if len(clean) >= self._max_attributes:
                 self._losses.refuse(
-                    "attributes", "too_many", f"more than {self._max_attributes} attributes: the rest was left out."
+                    "attributes", "too_many", f"more than {self._max_attributes} attributes: the rest was dropped."
                 )
                 break
             self._learn(name)
@@ -146,7 +146,7 @@ class AttributeEncoder:
             if name in CAPTURED_TEXT and not isinstance(value, str):
                 # One long message must leave room for the rest of the list.
                 self._max_text_bytes = self._max_bytes // 2
-            value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
+            value = self.value(name, value)  # noqa: PLW2901  # the same value, cleaned
             self._max_text_bytes = self._max_bytes
             if value is DROPPED:
                 continue
@@ -288,7 +288,9 @@ class AttributeEncoder:
         if key in CAPTURED_TEXT and value.__class__ is list:
             kept = _last_messages(value, self._max_bytes)
             if kept:
-                self._losses.refuse("attributes", "cut", f"{key!r} was truncated to its last messages.")
+                self._losses.refuse(
+                    "attributes", "cut", f"{key!r} was truncated to its last {self._max_bytes} bytes of messages."
+                )
                 clean[f"{key}{LEFT_OUT}"] = len(value) - len(kept)
                 return kept
         return self.text(key, text)
@@ -346,7 +348,7 @@ def _as_number(value: Any) -> Any:
         return None
     try:
         number = item()
-    except Exception:  # noqa: BLE001  # some tensor types refuse
+    except Exception:  # noqa: BLE001  # some tensor types raise
         return None
     return number if number.__class__ in (int, float, bool) else None
 

@@ -13,7 +13,7 @@ LATEST_NS = 2**62
 class Clock:
     """Reads monotonic nanoseconds and converts them to wall-clock time.
 
-    Durations come from monotonic readings alone, so a corrected system clock never makes a span negative.
+    Durations use only monotonic time, so a corrected system clock never makes a span negative.
 
     >>> clock = Clock()
     >>> abs(clock.wall_ns(clock.now()) - time.time_ns()) < 1_000_000_000

@@ -1,4 +1,4 @@
-"""Decorators for spans, states, sessions, phases and tasks, and the stand-ins used while nothing is recorded."""
+"""Decorators for spans, states, sessions, phases and tasks, and the no-op objects used while nothing is recorded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def surrounded(
 ) -> Callable[..., Any]:
     """Return a function whose calls run inside a `with` block made from their arguments; coroutines while awaited.
 
-    `ended`, if given, is called inside the block with the block's target and the function's result; its return value
-    is the caller's.
+    `ended`, if given, is called inside the block with the block's target and the function's result; the caller gets
+    its return value.
     """
     if inspect.iscoroutinefunction(function):
 

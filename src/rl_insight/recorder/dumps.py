@@ -30,7 +30,7 @@ SIGNAL: Final = signal.SIGRTMIN + 12 if sys.platform == "linux" else None
 _FOLDER: Final = "stacks"
 _SUFFIX: Final = ".stacks"
 _WAIT_S: Final = 2.0
-_LOOK_AGAIN_S: Final = 0.02
+_POLL_S: Final = 0.02
 _PY_SPY_S: Final = 10.0
 _SHOWN_PARTS: Final = 3
 MAX_FRAMES: Final = 40
@@ -89,7 +89,7 @@ def open_dump(process_id: str) -> DumpFile | None:
         return None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        _forget_dead(folder)
+        _remove_stale(folder)
         return DumpFile(_path(folder, process_id))
     except OSError:  # training continues without a dump file
         return None
@@ -98,7 +98,7 @@ def open_dump(process_id: str) -> DumpFile | None:
 def dump_of(process_id: str) -> Stacks | None:
     """Return the stacks of another process of this host and user; None if it cannot be signaled."""
     folder = _folder()
-    return None if folder is None else _ask(_path(folder, process_id))
+    return None if folder is None else _request_dump(_path(folder, process_id))
 
 
 def dump_of_pid(pid: int) -> Stacks | None:
@@ -107,7 +107,7 @@ def dump_of_pid(pid: int) -> Stacks | None:
     for path in [] if folder is None else folder.glob(f"*{_SUFFIX}"):
         header = _header(path)
         if header is not None and header[0] == pid:
-            return _ask(path)
+            return _request_dump(path)
     return _py_spy(pid)
 
 
@@ -129,7 +129,7 @@ def _header(path: Path) -> tuple[int, str] | None:
         return None
 
 
-def _forget_dead(folder: Path) -> None:
+def _remove_stale(folder: Path) -> None:
     """Remove the files of processes that were killed."""
     for path in folder.glob(f"*{_SUFFIX}"):
         header = _header(path)
@@ -137,7 +137,7 @@ def _forget_dead(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _ask(path: Path) -> Stacks | None:
+def _request_dump(path: Path) -> Stacks | None:
     header = _header(path)
     if header is None:
         return None
@@ -148,7 +148,7 @@ def _ask(path: Path) -> Stacks | None:
     deadline = time.monotonic() + _WAIT_S
     size = before
     while time.monotonic() < deadline:
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
         last, size = size, path.stat().st_size
         if size == last > before:
             break

@@ -193,7 +193,7 @@ class Flusher:
                 next_flush = min(next_flush, time.monotonic() + _FIRST_FLUSH_S)
             try:
                 self.drain()
-                if requests > self._flushes_done or time.monotonic() >= next_flush or self._cannot_wait():
+                if requests > self._flushes_done or time.monotonic() >= next_flush or self._is_urgent():
                     self.flush()
                     next_flush = time.monotonic() + self.pace.interval_s
                     backoff.reset()
@@ -212,7 +212,7 @@ class Flusher:
             logger.exception(_DEFECT)
         self._announce(self._flush_requests)
 
-    def _cannot_wait(self) -> bool:
+    def _is_urgent(self) -> bool:
         """Return whether a failure or stuck work must be sent before the next flush is due."""
         if not self.pace.is_slowed:
             return False
@@ -229,7 +229,7 @@ class Flusher:
         self._builder = BatchBuilder()
         self._resend_metrics = True
 
-    def _survive_event(self) -> None:
+    def _count_bad_event(self) -> None:
         self.recorder.losses.count("events", "internal_error")
         self.recorder.losses.warn_once("internal_error", f"an event could not be encoded: {traceback.format_exc()}")
 
@@ -262,9 +262,9 @@ class Flusher:
                     try:
                         handle(add_steps([event]))
                     except Exception:  # noqa: BLE001
-                        self._survive_event()
+                        self._count_bad_event()
             remaining -= _CHUNK
-            self._give_way(hold_ns)
+            self._yield_if_due(hold_ns)
 
     def _each(self, add: Callable[[Any, BatchBuilder], bool]) -> Callable[[list[Any]], None]:
         """Return a handler for lists of events, from a function that adds one and returns whether it is a failure."""
@@ -274,20 +274,20 @@ class Flusher:
                 try:
                     self._is_failing |= add(event, self._builder)
                 except Exception:  # noqa: BLE001  # one bad event must not lose the others
-                    self._survive_event()
+                    self._count_bad_event()
 
         return handle_all
 
     def _record_metrics(self, events: list[MetricEvent]) -> None:
-        self._metrics.record_all(events, self._survive_event)
+        self._metrics.record_all(events, self._count_bad_event)
 
-    def _give_way(self, hold_ns: int = _HOLD_NS) -> None:
+    def _yield_if_due(self, hold_ns: int = _HOLD_NS) -> None:
         """Send a full batch; yield the GIL if it was held for long enough."""
         self._send_if_full()
         if self.recorder.now() - self._held_since > hold_ns:
-            self._rest()
+            self._yield_gil()
 
-    def _rest(self) -> None:
+    def _yield_gil(self) -> None:
         time.sleep(_REST_S)
         self._held_since = self.recorder.now()
 
@@ -313,7 +313,7 @@ class Flusher:
         while chunk := list(islice(due, _CHUNK)):
             if spans := [span for span in chunk if span is not None]:
                 self._add_spans(spans)
-            self._give_way()
+            self._yield_if_due()
 
     def _oldest(self) -> int:
         """Return the start time before which open spans are reported."""
@@ -325,7 +325,7 @@ class Flusher:
             self._is_failing |= self._rows.add_spans(spans, self._builder)
         except Exception:  # noqa: BLE001
             if len(spans) == 1:
-                self._survive_event()
+                self._count_bad_event()
                 return
             for span in spans:
                 self._add_spans([span])
@@ -350,7 +350,7 @@ class Flusher:
         for count, cell in enumerate(self._metrics.drain(), 1):
             cell.add_to(self._builder, now_ns)
             if count % _CHUNK == 0:
-                self._give_way()
+                self._yield_if_due()
         losses = self.recorder.losses.snapshot()
         silence = self.recorder.now() - self._last_sent
         if final or len(self._builder) or losses != self._sent_losses or silence >= self._config.heartbeat_s * 1e9:
@@ -360,7 +360,7 @@ class Flusher:
         builder = self._builder
         is_full = builder.value_count >= _VALUES_PER_BATCH or builder.packed_spans >= _SPANS_PER_BATCH
         if is_full or builder.size_bytes > self._max_batch_bytes:
-            self._rest()  # building a batch takes as long as one hold: let a training thread run first
+            self._yield_gil()  # building a batch takes as long as one hold: let a training thread run first
             self._send_batch()
 
     def _send_batch(self, *, final: bool = False) -> None:
@@ -370,7 +370,7 @@ class Flusher:
         self._last_sent = self.recorder.now()
         self._is_failing = False
         batch = builder.build(
-            self.pace.introduce(self.process),
+            self.pace.with_heartbeat(self.process),
             sequence=self._sequence,
             sent_ns=self.recorder.clock.wall_ns(self._last_sent),
             losses=self._sent_losses,

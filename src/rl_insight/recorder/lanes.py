@@ -89,7 +89,7 @@ class State(Span, gc=False, eq=False):
                 found._entries += 1
             elif running is None:
                 self.begin(get_span())
-                if self.lane is not lane:  # a state stays on the process's lane, whatever lane its parent is on
+                if self.lane is not lane:  # a state stays on the process's lane, regardless of its parent's
                     self.lane = lane
                 lanes.running[lane] = self
             else:

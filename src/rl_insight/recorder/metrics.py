@@ -274,7 +274,7 @@ class MetricTable:
     ) -> Cell:
         count = self._series_count.get(name, 0)
         if count >= self._max_series and name.startswith(METRIC_PREFIX):
-            count = self._forget_past_steps(name, text_labels.get(STEP_LABEL, ""))
+            count = self._evict_past_steps(name, text_labels.get(STEP_LABEL, ""))
         elif count >= self._max_series and text_labels:
             self._losses.refuse(
                 "series",
@@ -293,7 +293,7 @@ class MetricTable:
             self._series_count[name] = count + 1
         return cell
 
-    def _forget_past_steps(self, name: str, step: str) -> int:
+    def _evict_past_steps(self, name: str, step: str) -> int:
         """Evict the series of other steps to make room for those of a session; return how many are left.
 
         Every session adds such gauges, and dashboards read those of current steps, so they are never merged.
@@ -320,7 +320,7 @@ class MetricTable:
                 self._losses.warn_once(f"label name {name}", f"label {name!r} is recorded as {key!r}.")
             if key in RESERVED_LABELS and not (key == "experiment_name" and metric.startswith(METRIC_PREFIX)):
                 if self._run_labels.get(key) != str(value):
-                    self._losses.refuse("labels", "reserved", f"label {key!r} is reserved: it was left out.", topic=key)
+                    self._losses.refuse("labels", "reserved", f"label {key!r} is reserved: it was dropped.", topic=key)
                 continue
             text = self._label_text(key, value)
             if text is not DROPPED:

@@ -59,7 +59,7 @@ class FlushPace:
             return True
         return False
 
-    def introduce(self, process: Process) -> Process:
+    def with_heartbeat(self, process: Process) -> Process:
         """Return the process with its current heartbeat: one that sends less often may be silent for longer."""
         if self.interval_s <= self._heartbeat_s:
             return process

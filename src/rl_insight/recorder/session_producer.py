@@ -93,7 +93,7 @@ class SessionProducer:
         """Record a phase of the current session. A context manager, also asynchronous, and a decorator.
 
         `execution`, `generate`, `reward` and `toolcall` are known; any other name works the same way. Phases may
-        overlap, also those of one name.
+        overlap, even under the same name.
 
         >>> with phase("toolcall", tool="search"):
         ...     pass
@@ -140,5 +140,5 @@ class SessionProducer:
 def _checked_step(recorder: Recorder, step: Any) -> int | None:
     number = context.step_of(step)
     if number is None:
-        recorder.losses.refuse("steps", "bad_step", f"session(step={shown(step)}): a step is an integer.")
+        recorder.losses.refuse("steps", "bad_step", f"session(step={shown(step)}): a step must be an integer.")
     return number

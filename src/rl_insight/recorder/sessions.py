@@ -206,7 +206,7 @@ class Session(Span, gc=False, eq=False):
         """End a phase that `open_phase` began; the payload is merged into the one given there."""
         found = next((phase for phase in self._open_phases or () if phase.name == name), None)
         if found is None:
-            self._refuse("phase_not_open", f"phase {short_text(name)!r} of a session was ended, but had not begun.")
+            self._refuse("phase_not_open", f"cannot close phase {short_text(name)!r} of a session: it is not open.")
             return
         self._open_phases = [phase for phase in self._open_phases or () if phase is not found]
         for key, value in (payload or {}).items():
@@ -240,7 +240,7 @@ class Session(Span, gc=False, eq=False):
         try:
             return float(given)
         except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
-            self._refuse("not_a_number", f"{what} was given {type(given).__name__}.")
+            self._refuse("not_a_number", f"{what} must be a number, not {type(given).__name__}.")
             return None
 
     def _add_up(self) -> dict[str, float]:

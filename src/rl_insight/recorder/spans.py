@@ -152,7 +152,9 @@ class Span(AlsoAsync, msgspec.Struct, gc=False, eq=False):
         """Set the outcome of work that raises no exception: `ok`, `error` or `cancelled`."""
         if status not in _OUTCOMES:
             self._recorder.losses.refuse(
-                "spans", "bad_status", f"status {short_text(status)!r} was refused: a span ends {', '.join(_OUTCOMES)}."
+                "spans",
+                "bad_status",
+                f"status {short_text(status)!r} was refused: choose one of {', '.join(_OUTCOMES)}.",
             )
             return
         span = self._again[-1] if self._again else self

@@ -176,7 +176,7 @@ class BatchBuilder:
         return span_id, trace[0], trace[1], text(lane), number, text(session_id), text(attributes)
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
-        """Add a metric with its labels, a JSON object as text; returns its position for samples."""
+        """Add a metric with its labels, a JSON object as text; return its position for samples."""
         self.series.extend(map(self.text, (name, kind, documentation, labels)))
         return len(self.series) // _SERIES_WIDTH - 1
 

@@ -1,7 +1,7 @@
 """Bundles: batches of several processes in one set of columns, as a hub forwards them.
 
 A bundle has the tables of a batch, with the rows of its members in sequence, and deduplicated strings. Each member
-keeps the identity and sequence number of its batch, so receivers accept each batch once, however it is bundled. Reading
+keeps the identity and sequence number of its batch, so receivers accept each batch once, in whatever bundle. Reading
 a bundle of 32 batches takes a fifth of the time of reading them separately.
 
 A bundle is sent in a frame, like a batch. Receivers that do not support bundles reject it.

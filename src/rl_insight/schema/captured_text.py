@@ -35,7 +35,7 @@ _HIDDEN = re.compile(r"\[(\d+) (characters|items)\]")
 
 
 def stand_in(value: Any) -> str:
-    """Return the placeholder for a text.
+    """Return the placeholder for private text.
 
     >>> stand_in("What is 2 + 2?"), stand_in(["two", "texts"])
     ('[14 characters]', '[2 items]')

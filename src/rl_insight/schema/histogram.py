@@ -59,7 +59,7 @@ def _value_at(code: int, part: float) -> float:
 
 
 def quantile(buckets: Mapping[int, int], q: float) -> float | None:
-    """Estimate the q-quantile (0 to 1) of a histogram given as ``{code: count}``; None when it is empty.
+    """Estimate the q-quantile (0 to 1) of a histogram given as ``{code: count}``; None if it is empty.
 
     >>> round(quantile({bucket_code(8.0): 99, bucket_code(1000.0): 1}, 0.5), 3)
     7.829

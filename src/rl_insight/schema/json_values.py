@@ -66,7 +66,7 @@ def is_too_deep(text: str) -> bool:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a step, rank or count as a 64-bit integer, however it was spelled; None for anything else.
+    """Return a step, rank or count given in any form as a 64-bit integer; None for anything else.
 
     >>> whole_number(7), whole_number("7"), whole_number(7.0), whole_number(""), whole_number(True)
     (7, 7, 7, None, None)

@@ -34,7 +34,7 @@ MAX_REQUEST_BYTES: Final = 1_000_000
 MAX_REQUEST_BATCHES: Final = 32
 COMPRESS_FROM_BYTES: Final = 16 * 1024
 CLOSE_TIMEOUT_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 2.0
+_LOOKUP_INTERVAL_S: Final = 2.0
 """How long to wait before looking again for a server on this machine."""
 
 _REFUSED: Final = frozenset({400, 413, 415, 422})
@@ -47,7 +47,7 @@ class _Pause(NamedTuple):
     """How long to wait before the next request."""
 
     seconds: float
-    asked: bool = False
+    requested: bool = False
     """Requested by the server, so even `flush` does not shorten it."""
 
 
@@ -102,7 +102,7 @@ class HttpTransport(Transport):
         self._data_dir = data_dir or default_data_dir()
         self._is_local = url is None
         self._client: IngestClient | None = None
-        self._looked_in_vain = False
+        self._found_no_server = False
         self._backoff = Backoff(retry_initial_s, retry_max_s, jitter=True)
         self._retry_max_s = max(retry_max_s, retry_initial_s)
         self._adopt_interval_s = adopt_interval_s
@@ -159,9 +159,9 @@ class HttpTransport(Transport):
         """Wait until the server has acknowledged everything; end any backoff at once."""
         with self._changed:
             self._hurry = True
-            self._looked_in_vain = False
+            self._found_no_server = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopping or self._looked_in_vain or not len(self._spool), timeout_s)
+            self._changed.wait_for(lambda: self._stopping or self._found_no_server or not len(self._spool), timeout_s)
             self._hurry = False
         return not len(self._spool)
 
@@ -215,7 +215,7 @@ class HttpTransport(Transport):
         while not self._stopping:
             try:
                 pause = self._send_next()
-            except Exception as error:  # noqa: BLE001 a sender that died in silence would be the worst of all
+            except Exception as error:  # noqa: BLE001 the sender must never die silently
                 pause = self._unreachable(error)
             if pause is not None:
                 self._wait(pause)
@@ -243,7 +243,7 @@ class HttpTransport(Transport):
         return None
 
     def _deliver(self, spool: Spool, batches: Sequence[Waiting]) -> _Pause | None:
-        """Send batches in one request and handle the response; returns the pause after a failure."""
+        """Send batches in one request and handle the response; return the pause after a failure."""
         client = self._client or self._find_server()
         if client is None:
             return self._no_server()
@@ -254,7 +254,7 @@ class HttpTransport(Transport):
         except (OSError, http.client.HTTPException) as error:
             return self._unreachable(error)
         if 200 <= answer.status < 300 and answer.is_receipt:
-            self._taken(spool, batches)
+            self._accepted(spool, batches)
             self.on_flush_interval(answer.flush_s)
             if self._process_id in answer.stacks_of:
                 self.on_stacks_wanted()
@@ -279,7 +279,7 @@ class HttpTransport(Transport):
                 pass  # the server will report what is wrong
         return b"".join(waiting.frame for waiting in batches)
 
-    def _taken(self, spool: Spool, batches: Sequence[Waiting]) -> None:
+    def _accepted(self, spool: Spool, batches: Sequence[Waiting]) -> None:
         spool.remove(waiting.number for waiting in batches)
         self._backoff.reset()
         if self._outage is not None:
@@ -319,7 +319,7 @@ class HttpTransport(Transport):
         pause = self._failed(f"it answered {answer.status}: {answer.sentence}")
         if answer.retry_after_s is None:
             return pause
-        return _Pause(max(answer.retry_after_s, pause.seconds), asked=True)
+        return _Pause(max(answer.retry_after_s, pause.seconds), requested=True)
 
     def _misdirected(self, answer: Answer) -> _Pause:
         """Keep the batches until the wrong address or token is fixed."""
@@ -349,9 +349,9 @@ class HttpTransport(Transport):
                 self._spool_max_bytes // 2**20,
             )
         with self._changed:
-            self._looked_in_vain = True
+            self._found_no_server = True
             self._changed.notify_all()
-        return _Pause(min(self._backoff.next_s(), _LOOK_AGAIN_S))
+        return _Pause(min(self._backoff.next_s(), _LOOKUP_INTERVAL_S))
 
     def _failed(self, problem: str, advice: str = "They will be sent once the server accepts them") -> _Pause:
         """Record a failure, warn once per kind of outage, and return the pause: exponential, with full jitter."""
@@ -371,7 +371,7 @@ class HttpTransport(Transport):
 
     def _wait(self, pause: _Pause) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or (self._hurry and not pause.asked), pause.seconds)
+            self._changed.wait_for(lambda: self._stopping or (self._hurry and not pause.requested), pause.seconds)
             self._hurry = False
 
     def _adopt(self) -> None:

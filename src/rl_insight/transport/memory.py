@@ -25,7 +25,7 @@ class MemoryTransport(Transport):
         self._max_batches = max_batches
         self._payloads: deque[bytes] = deque()
         self._lock = threading.Lock()
-        self._taken = 0
+        self._accepted = 0
         self._closed = False
 
     @property
@@ -54,7 +54,7 @@ class MemoryTransport(Transport):
             if full:
                 self._payloads.popleft()
             self._payloads.append(payload)
-            self._taken += 1
+            self._accepted += 1
         if full:
             self.on_loss("batches", "memory_full", 1)
 
@@ -77,7 +77,7 @@ class MemoryTransport(Transport):
         payloads = self.payloads
         return {
             "backend": "memory",
-            "delivered_batches": self._taken,
+            "delivered_batches": self._accepted,
             "kept_batches": len(payloads),
             "kept_bytes": sum(map(len, payloads)),
         }

@@ -16,7 +16,7 @@ logger = logging.getLogger("rl_insight")
 _MAX_WAITING_BYTES = 64 * 1024 * 1024
 _MAX_IN_FLIGHT = 32
 _RETRY_S = 1.0
-_GOODBYE_S = 1.0
+_LEAVE_S = 1.0
 _POLL_S = 0.05
 _STEPS_S = 0.3
 
@@ -159,7 +159,7 @@ class RayTransport(Transport):
         if not delivered or not self.flush_hub:
             return delivered
         left_s = deadline - time.monotonic()
-        return bool(self._ask("flush", left_s, timeout_s=left_s))
+        return bool(self._call_hub("flush", left_s, timeout_s=left_s))
 
     def hear_others(self, timeout_s: float) -> int:
         """Wait for a flush of each worker, and for the first batch of joining workers."""
@@ -169,7 +169,7 @@ class RayTransport(Transport):
         time.sleep(min(self._settle_s, timeout_s / 2))
         while True:
             left_s = deadline - time.monotonic()
-            joining = int(self._ask("count_joining", self._process_id, timeout_s=max(_POLL_S, left_s)) or 0)
+            joining = int(self._call_hub("count_joining", self._process_id, timeout_s=max(_POLL_S, left_s)) or 0)
             if not joining or left_s <= _POLL_S:
                 return joining
             time.sleep(_POLL_S)
@@ -184,10 +184,10 @@ class RayTransport(Transport):
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
         """Get the driver's steps from the hub; blocks the flusher's thread briefly. Old hubs do not have them."""
-        found: Sequence[tuple[int, int]] | None = self._ask("get_steps", timeout_s=_STEPS_S)
+        found: Sequence[tuple[int, int]] | None = self._call_hub("get_steps", timeout_s=_STEPS_S)
         return found
 
-    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+    def _call_hub(self, method: str, *arguments: Any, timeout_s: float) -> Any:
         """Call a method of the hub and return its result; None, with `last_error` set, if it fails or times out."""
         try:
             return getattr(self._hub, method).remote(*arguments).future().result(max(0.0, timeout_s))
@@ -210,7 +210,7 @@ class RayTransport(Transport):
             self.on_loss("batches", "closed", lost)
         if self.flush_hub:
             # Lets the hub deregister from the server while it still can.
-            self._ask("leave", _GOODBYE_S, timeout_s=_GOODBYE_S)
+            self._call_hub("leave", _LEAVE_S, timeout_s=_LEAVE_S)
 
     def abandon(self) -> None:
         """Discard everything: Ray's connection does not survive a fork."""

@@ -105,7 +105,7 @@ class Spool:
         return self._bytes
 
     def put(self, payload: bytes) -> int:
-        """Add a batch; returns how many were dropped to make room, including a batch that is too large itself."""
+        """Add a batch; return how many were dropped to make room, including a batch that is too large itself."""
         data = frame(payload)
         if len(data) > self._max_bytes or self._closed:
             return 1
@@ -141,13 +141,13 @@ class Spool:
                 waiting.append(Waiting(number, data))
                 total += entry.size
             for number in unreadable:
-                self._forget(number)
+                self._discard(number)
         return Peeked(waiting, len(unreadable))
 
     def remove(self, numbers: Iterable[int]) -> int:
-        """Delete delivered or rejected batches; returns how many still existed."""
+        """Delete delivered or rejected batches; return how many still existed."""
         with self._guard:
-            return sum(self._forget(number) for number in numbers)
+            return sum(self._discard(number) for number in numbers)
 
     def release(self, numbers: Iterable[int]) -> None:
         """Release batches that `peek` returned and that stay in the spool."""
@@ -157,7 +157,7 @@ class Spool:
                     entry.held = False
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
-        """Leave the batches for another process; returns how many were in memory and could not be saved to disk.
+        """Leave the batches for another process; return how many were in memory and could not be saved to disk.
 
         An empty spool removes its folder. An unresponsive disk (a frozen file system, a dead device) is abandoned
         after `timeout_s`: a daemon thread does the work.
@@ -222,7 +222,7 @@ class Spool:
             oldest = next(iter(self._recent))
             self._recent_bytes -= len(self._recent.pop(oldest))
 
-    def _forget(self, number: int) -> bool:
+    def _discard(self, number: int) -> bool:
         entry = self._entries.pop(number, None)
         if entry is None:
             return False
@@ -247,7 +247,7 @@ class Spool:
                 victims.append(number)
                 freed += entry.size
         for number in victims:
-            self._forget(number)
+            self._discard(number)
         return len(victims)
 
     def _path(self, number: int) -> Path:
@@ -332,13 +332,13 @@ class Spool:
         self._next_number = max(self._next_number, max(found, default=0) + 1)
 
     def _save_memory(self) -> int:
-        """Try once more to write batches in memory to disk; returns how many could not be."""
+        """Try once more to write batches in memory to disk; return how many could not be."""
         self._disk_retry_at = 0.0
         lost = 0
         for number, entry in list(self._entries.items()):
             if (data := entry.frame) is None:
                 continue
-            self._forget(number)
+            self._discard(number)
             if self._write(number, data):
                 self._add(number, _SpooledBatch(size=len(data)))
             else:

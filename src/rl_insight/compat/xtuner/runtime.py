@@ -173,7 +173,7 @@ def active_runtime() -> TraceRuntime:
 
 
 def _settings_of_trainer() -> TraceConfig | None:
-    """Read the trainer's variables. `XTUNER_TRACE_ENABLED` alone is a switch of launch scripts and means nothing."""
+    """Read the trainer's variables. `XTUNER_TRACE_ENABLED` alone is a switch of launch scripts and is ignored."""
     given: dict[str, Any] = {}
     read = os.environ.get
     if read("XTUNER_TRACE_ENABLED") == "1" and (maximum := read("XTUNER_TRACE_MAX_EVENTS")):
