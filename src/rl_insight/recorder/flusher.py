@@ -77,7 +77,7 @@ class OpenSpans:
     def take(self, oldest: int) -> Iterator[Span | None]:
         """Yield the spans to write: those that have ended, and unreported ones that began before `oldest`.
 
-        Yields None for each other span.
+        Yields None for each remaining span.
         """
         spans, self._spans = self._spans, []
         for span in spans:

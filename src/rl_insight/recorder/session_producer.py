@@ -48,10 +48,10 @@ class SessionProducer:
         lane: str | None = None,
         **attributes: Any,
     ) -> Session | NoSession:
-        """Record a session: one sample of a task. A context manager, also asynchronous, and a decorator.
+        """Record a session: one sample of a task. A context manager (sync or async) and a decorator.
 
         The block ends accepted, failed by an exception, or cancelled, unless `finalize` says otherwise. Everything
-        recorded inside belongs to the session, in tasks it starts too, and in other processes through `inject`.
+        recorded inside belongs to the session, including in tasks it starts, and in other processes through `inject`.
 
         >>> with session(task_id="gsm8k-17", step=7) as s:
         ...     with phase("generate", tokens=512):
@@ -90,7 +90,7 @@ class SessionProducer:
         )
 
     def phase(self, name: str, /, **payload: Any) -> Phase | NoSession:
-        """Record a phase of the current session. A context manager, also asynchronous, and a decorator.
+        """Record a phase of the current session. A context manager (sync or async) and a decorator.
 
         `execution`, `generate`, `reward` and `toolcall` are known; any other name works the same way. Phases may
         overlap, even under the same name.

@@ -150,7 +150,7 @@ class IngestClient:
                 os.close(opened.detach())
 
     def _sockets(self) -> list[socket.socket]:
-        """Return the sockets in use: it is a different object while connecting and once wrapped by TLS."""
+        """Return the sockets in use: the one being connected, and the connection's own, which TLS may wrap."""
         connected: socket.socket | None = None if self._connection is None else self._connection.sock
         return [opened for opened in (self._candidate, connected) if opened is not None]
 
