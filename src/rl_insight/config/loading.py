@@ -183,7 +183,7 @@ def read_yaml(path: str) -> dict[Any, Any]:
 def _plain(value: Any) -> Any:
     """Convert mappings, dataclasses and sequences of any type to dicts and lists, without modifying the input.
 
-    Interpolations in a `DictConfig` are resolved in place: they may refer to nodes outside of the given part.
+    Interpolations in a `DictConfig` are resolved within their document: they may refer to nodes outside of this part.
     """
     from omegaconf import DictConfig, ListConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
