@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _WATCH_S = 600.0
 """How long after its last batch a run is watched."""
 _LAST_LOOKS_S = 60.0
-"""In the last minute of that, the findings are final: a later server need not evaluate the run again."""
+"""In the last minute of that time, the findings are final: a later server need not evaluate the run again."""
 _QUIET_S = 10.0
 """An import is diagnosed when no batch has arrived for this long."""
 _REWRITE_S = 30.0
@@ -59,7 +59,7 @@ class Watched:
         """Whether all processes of the run had ended when it was last evaluated."""
         self.kept: dict[str, tuple[Finding, float]] = {}
         """Findings as in the store, and when they were written."""
-        self.told: set[str] = set()
+        self.announced: set[str] = set()
         """Findings announced as open and not yet as resolved, as in the store."""
         self.is_caught_up = False
         """Whether an evaluation has reached the present: earlier open findings may be resolved by then."""
@@ -186,7 +186,7 @@ class DiagnosisService:
                 del self._watched[run_id]
 
     def _evaluate(self, run_id: str, watched: Watched) -> bool:
-        """Evaluate a run; returns whether it is up to date."""
+        """Evaluate a run; return whether it is up to date."""
         written_s = watched.written_s
         age_s = time.monotonic() - written_s
         if age_s > _WATCH_S:
@@ -220,21 +220,24 @@ class DiagnosisService:
                 watched.diagnosed = seen
                 queries.DIAGNOSED.write(store, seen)
             watched.is_caught_up = watched.is_caught_up or is_done
-            if watched.is_caught_up and announce(self._alerts, run_id, watched.told, found, muted):
-                queries.TOLD.write(store, sorted(watched.told))
+            if watched.is_caught_up and announce(self._alerts, run_id, watched.announced, found, muted):
+                queries.ANNOUNCED.write(store, sorted(watched.announced))
         return is_done
 
     def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
         """Return the extent of an evaluation now; None while the run is being written and nothing is final."""
         is_first, watched.is_resumed = not watched.is_resumed, True
         if is_first:
-            watched.diagnosed, watched.told = queries.DIAGNOSED.read(cursor), set(queries.TOLD.read(cursor) or ())
+            watched.diagnosed, watched.announced = (
+                queries.DIAGNOSED.read(cursor),
+                set(queries.ANNOUNCED.read(cursor) or ()),
+            )
         if age_s <= _QUIET_S and not (is_first and watched.diagnosed):
             return None
         return Diagnosed(self._version, queries.read_extent(cursor))
 
     def _look(self, cursor: queries.Cursor, watched: Watched) -> bool:
-        """Evaluate a live run, and request stacks of suspects; returns whether it is up to date."""
+        """Evaluate a live run, and request stacks of suspects; return whether it is up to date."""
         watched.diagnosis.listening_since_ns = self._hearing.since_ns
         now_ns = time.time_ns()
         is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
@@ -261,7 +264,7 @@ class DiagnosisService:
     def _keep(
         self, run_id: str, watched: Watched, store: RunStore, found: list[Finding], *, is_last: bool = False
     ) -> None:
-        """Store changed findings; if only their numbers changed, at intervals, and finally."""
+        """Store changed findings; if only their numbers changed, at intervals and at the end."""
         now_s = time.monotonic()
         after_s = 0.0 if is_last else _REWRITE_S
         changed = [one for one in found if _is_due(watched.kept.get(one.finding_id), one, now_s, after_s)]
@@ -271,21 +274,21 @@ class DiagnosisService:
             self._live.note_findings(run_id, len(changed))
 
 
-def announce(alerts: Alerts, run_id: str, told: set[str], found: list[Finding], muted: frozenset[str]) -> bool:
-    """Send an alert for each finding that opened or was resolved; returns whether `told` has changed."""
-    before = set(told)
+def announce(alerts: Alerts, run_id: str, announced: set[str], found: list[Finding], muted: frozenset[str]) -> bool:
+    """Send an alert for each finding that opened or was resolved; return whether `announced` has changed."""
+    before = set(announced)
     for finding in queries.top_findings(found):
         if finding.rule in muted:
             continue
-        is_told = finding.finding_id in told
-        if finding.status == "open" and not is_told:
+        is_announced = finding.finding_id in announced
+        if finding.status == "open" and not is_announced:
             # A finding that is not severe enough yet is sent when it becomes so.
             if alerts.send(run_id, finding, "opened"):
-                told.add(finding.finding_id)
-        elif finding.status == "resolved" and is_told:
-            told.discard(finding.finding_id)
+                announced.add(finding.finding_id)
+        elif finding.status == "resolved" and is_announced:
+            announced.discard(finding.finding_id)
             alerts.send(run_id, finding, "resolved")
-    return told != before
+    return announced != before
 
 
 def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float, after_s: float) -> bool:

@@ -2,9 +2,9 @@
 
 The interface is three C structures (https://arrow.apache.org/docs/format/CDataInterface.html). This module fills them
 with the addresses of NumPy arrays, so the server needs no Arrow library, which would be as large as all its other
-dependencies together. The small libraries cannot build dictionaries from arrays: nanoarrow 0.9 (3 MB) needs each text
-written out, 12 ms of CPU time instead of 4 for 10,000 spans, and arro3-core 0.9 (11 MB) does not support nulls in NumPy
-arrays either. An exported structure keeps its arrays alive until its reader calls `release`, from any thread.
+dependencies together. The small libraries cannot build dictionaries from arrays: nanoarrow 0.9 (3 MB) needs every
+string written out, 12 ms of CPU time instead of 4 for 10,000 spans, and arro3-core 0.9 (11 MB) does not support nulls
+in NumPy arrays either. An exported structure keeps its arrays alive until its reader calls `release`, from any thread.
 
 `release` is a Python function, which could not run with a Python exception pending. Readers are written in C++ or Rust
 and never release anything in that state.
@@ -30,7 +30,7 @@ _FORMATS = {
     "int64": "l",
     "uint64": "L",
     "float64": "g",
-    # With offsets of 64 bits: the texts of many batches may exceed 2 GiB together.
+    # 64-bit offsets: the strings of many batches may exceed 2 GiB in total.
     "text": "U",
     "list": "+L",
     "struct": "+s",
@@ -42,7 +42,7 @@ class ArrowType(NamedTuple):
     """The type of an array: its name, the fields of a struct or the items of a list, or the values of a dictionary."""
 
     name: str
-    """A type of NumPy, or `text`, `list`, `struct`."""
+    """A NumPy type, or `text`, `list`, `struct`."""
     children: tuple[tuple[str, ArrowType], ...] = ()
     dictionary: ArrowType | None = None
 
@@ -63,18 +63,18 @@ def bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 
 def stream_capsule(kind: ArrowType, arrays: Iterable[ArrowArray]) -> object:
-    """Return a capsule of a stream of arrays for `__arrow_c_stream__`; each array is made on demand."""
+    """Return a stream of arrays as a capsule for `__arrow_c_stream__`; each array is made on demand."""
     stream = _Stream(*_STREAM_FUNCTIONS, _keep(_StreamState(kind, iter(arrays))))
     return _capsule(stream, _STREAM_NAME)
 
 
 def schema_capsule(kind: ArrowType) -> object:
-    """Return a capsule of a type for `__arrow_c_schema__`."""
+    """Return a type as a capsule for `__arrow_c_schema__`."""
     return _capsule(_new_schema(kind), _SCHEMA_NAME)
 
 
 def schema_of_stream(capsule: object) -> object:
-    """Return a capsule of the type of a stream of any producer; nothing is read from the stream.
+    """Return the type of any producer's stream as a capsule, without reading the stream.
 
     Raises:
         RuntimeError: the producer returned an error.
@@ -180,7 +180,7 @@ def _schema_plan(kind: ArrowType) -> _SchemaPlan:
         pointers.append(place)
 
     def add(name: str, kind: ArrowType) -> int:
-        """Add a structure and those below it; returns its place."""
+        """Add a structure and its descendants; return its offset."""
         place = len(integers)
         below = len(kind.children)
         integers.extend((add_text(_FORMATS[kind.name]), add_text(name), 0, _NULLABLE, below, 0, 0, _RELEASE_SCHEMA, 0))
@@ -238,7 +238,7 @@ def _fill_array(array: _Array, content: ArrowArray) -> None:
 
 
 def _in_order(buffer: NDArray[Any]) -> NDArray[Any]:
-    """Return an array aligned and contiguous; the columns of a batch are slices of the received bytes."""
+    """Return an aligned, contiguous array: the columns of a batch are slices of the received bytes."""
     flags = buffer.flags
     return buffer if flags.aligned and flags.c_contiguous else np.require(buffer, requirements=("C", "A"))
 

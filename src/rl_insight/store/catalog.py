@@ -21,7 +21,7 @@ from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows
 from rl_insight.store.tables import TABLES
 
 _MAX_TAKEN_ROWS = 50_000
-"""Rows that the ledger covers are obsolete. They are deleted at this count, which takes 50 ms to read."""
+"""Rows that the ledger covers are obsolete; this many, which take 50 ms to read, trigger their deletion."""
 _LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
 _ROLES = {"rank": "worker", "replica": "rollout"}
 
@@ -54,7 +54,7 @@ class Catalog:
         self._changed_processes: dict[int, ProcessState] = {}
         """Processes whose rows in `processes` and `ledger` are stale."""
         self._taken: list[tuple[int, int, int, int]] = []
-        """The batches of the transaction."""
+        """The batches in the transaction."""
         self._taken_rows = 0
         """How many rows `taken` has."""
         self._is_urgent = False
@@ -100,7 +100,7 @@ class Catalog:
         return state
 
     def has_original(self, process_id: str) -> bool:
-        """Return whether records of a process, read from a file, are in this run already, from the process itself."""
+        """Return whether the run already has the records of an imported process, sent by the process itself."""
         original = original_of(process_id)
         if original is not None:
             return original in self.processes
@@ -108,21 +108,21 @@ class Catalog:
         return state is not None and state.intake.clock.delay_ns is not None
 
     def take(self, batch: Batch, state: ProcessState, now_ns: int) -> bool:
-        """Take a batch; False if it had been taken before."""
+        """Take a batch; return False for a duplicate."""
         intake = state.intake
         was_seen_ns, before = intake.last_seen_ns, intake.liveness(now_ns)
-        told = intake.process.heartbeat_s, intake.clock.offset_ns
+        earlier = intake.process.heartbeat_s, intake.clock.offset_ns
         if not intake.take(batch, now_ns):
             return False
         live = batch.sent_ns > 0
         self._changed_processes[state.number] = state
         self._taken.append((state.number, batch.sequence, now_ns, batch.sent_ns))
-        if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != told:
+        if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != earlier:
             self._is_urgent = True
-        told_names = batch.process.project, batch.process.experiment_name
-        if any(told_names) and not (state.project or state.experiment_name):
+        reported_names = batch.process.project, batch.process.experiment_name
+        if any(reported_names) and not (state.project or state.experiment_name):
             # Scraped targets report them with their first metric.
-            state.project, state.experiment_name = told_names
+            state.project, state.experiment_name = reported_names
             self._is_urgent = True
         if live:
             self._note_liveness(state, was_seen_ns, before, now_ns)
@@ -146,7 +146,7 @@ class Catalog:
             self._add("process_states", (state.number, now_ns, "ended"))
 
     def _note_loss(self, key: tuple[int, str, str], count: int) -> bool:
-        """Record a total; False if nothing was lost since the last one."""
+        """Record a total; return False if nothing was lost since the last one."""
         known = self.losses.get(key)
         if known is not None and known >= count:
             return False
@@ -157,7 +157,7 @@ class Catalog:
         return True
 
     def lane_id(self, state: ProcessState, lane: str | None) -> int:
-        """Return the number of a lane; None is the process's own."""
+        """Return the number of a lane; None means the process's own lane."""
         found = self.lanes.get((state.number, lane))
         if found is None:
             found = self.lanes[state.number, lane] = len(self.lanes)
@@ -167,11 +167,11 @@ class Catalog:
 
     def _note_place(self, state: ProcessState, lane: str) -> None:
         """Derive a missing role and rank from the first lane named like `rank_3` or `replica_0`."""
-        told = None if state.role else _LANE_OF_RANK.fullmatch(lane)
-        if told is None:
+        found = None if state.role else _LANE_OF_RANK.fullmatch(lane)
+        if found is None:
             return
-        state.role = _ROLES[told[1]]
-        state.rank = int(told[2]) if state.rank is None else state.rank
+        state.role = _ROLES[found[1]]
+        state.rank = int(found[2]) if state.rank is None else state.rank
         self._changed_processes[state.number] = state
         self._is_urgent = True
 
@@ -202,7 +202,7 @@ class Catalog:
         return bool(self._changed_processes)
 
     def save(self, connection: duckdb.DuckDBPyConnection, *, settle: bool = True) -> None:
-        """Write what is new or changed, inside the caller's transaction.
+        """Write new and changed entries, inside the caller's transaction.
 
         Without `settle`, new batches are only recorded in `taken`: updating rows costs as much as the rest of a small
         commit.
@@ -256,7 +256,7 @@ class Catalog:
 
 
 def _clean_labels(labels: str) -> str:
-    """Return labels as the text of a JSON object with sorted keys and text values."""
+    """Return labels as a JSON object string with sorted keys and string values."""
     try:
         found = msgspec.json.decode(labels) if labels else {}
     except (msgspec.DecodeError, RecursionError):

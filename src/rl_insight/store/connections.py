@@ -1,4 +1,4 @@
-"""Connections to run files: settings that keep SQL inside the file, and cursors that cannot write."""
+"""Connections to run files: settings that confine SQL to the file, and cursors that cannot write."""
 
 from __future__ import annotations
 

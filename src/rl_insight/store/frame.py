@@ -1,7 +1,7 @@
-"""Frames: columns of NumPy arrays on their way into a table of the store.
+"""Frames: columns of NumPy arrays to insert into a table of the store.
 
-A column is numbers, texts or lists. Texts stay positions in the string tables of their batches until DuckDB reads them.
-Nothing is converted row by row.
+A column holds numbers, strings or lists. Strings stay positions in the string tables of their batches until DuckDB
+reads them. Nothing is converted row by row.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _NUMBERS = {np.dtype(kind): ArrowType(np.dtype(kind).name) for kind in _KINDS}
 
 
 class Texts:
-    """The string table of columns of positions. Position 0 means that a text is absent."""
+    """The string table of columns of positions. Position 0 means that a string is absent."""
 
     def __init__(self, strings: list[str]) -> None:
         self.strings = strings
 
     def between(self, first: int, end: int) -> TextColumn:
-        """Return the texts from one position up to another."""
+        """Return the strings from one position up to another."""
         return TextColumn(np.arange(first, end, dtype=np.uint32), self)
 
     def at(self, positions: NDArray[Any]) -> TextColumn:
-        """Return the texts at some positions; absent ones are null."""
+        """Return the strings at some positions; absent ones are null."""
         return TextColumn(positions.astype(np.uint32, copy=False), self)
 
     def required(self, positions: NDArray[Any]) -> TextColumn:
-        """Return the texts at some positions; absent ones are empty."""
+        """Return the strings at some positions; absent ones are empty."""
         return TextColumn(positions.astype(np.uint32, copy=False), self, is_required=True)
 
     @cached_property
     def encoded(self) -> ArrowArray:
-        """The texts as an Arrow array, the empty one first."""
+        """The strings as an Arrow array, starting with the empty string."""
         joined = "".join(self.strings)
         data = joined.encode()
         lengths = map(len, self.strings) if len(data) == len(joined) else (len(one.encode()) for one in self.strings)
@@ -87,12 +87,12 @@ class NumberColumn:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """Texts by their positions."""
+    """Strings by position."""
 
     positions: NDArray[np.uint32]
     texts: Texts
     is_required: bool = False
-    """Absent texts are empty instead of null."""
+    """Absent strings are empty instead of null."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -107,12 +107,12 @@ class TextColumn:
         return TextColumn(self.positions[rows], self.texts, self.is_required)
 
     def to_list(self) -> list[str | None]:
-        """Return the texts."""
+        """Return the strings."""
         texts = ["" if self.is_required else None, *self.texts.strings]
         return [texts[position] for position in self.positions.tolist()]
 
     def content(self) -> ArrowArray:
-        """Return the texts for Arrow."""
+        """Return the strings for Arrow."""
         present = self.positions != 0
         null_count = 0 if self.is_required else len(self) - int(np.count_nonzero(present))
         valid = bits(present) if null_count else None
@@ -129,7 +129,7 @@ class ListColumn:
 
     @classmethod
     def of(cls, lengths: NDArray[Any], items: NumberColumn | Frame) -> ListColumn:
-        """Return lists of some lengths, whose items follow each other."""
+        """Return lists of the given lengths over consecutive items."""
         return cls(_offsets(lengths), items)
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class Frame:
         return column.values
 
     def to_list(self, name: str) -> list[Any]:
-        """Return a column of numbers or texts as Python objects."""
+        """Return a column of numbers or strings as Python objects."""
         column = self.columns[name]
         if isinstance(column, ListColumn):
             raise TypeError(f"{name} is a column of lists.")
@@ -194,7 +194,7 @@ class Frame:
 
 
 class FrameStream:
-    """Frames with the same columns as an Arrow stream."""
+    """An Arrow stream of frames with the same columns."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self.frames = frames

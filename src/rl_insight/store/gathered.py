@@ -1,8 +1,8 @@
 """Batches of many processes, joined column by column before they are converted and written.
 
 A process that records little sends a few rows at a time, and the cost of converting and inserting is mostly per table,
-not per row. So the small batches of a commit are joined into one set of columns: raw bytes are concatenated, texts are
-deduplicated, and positions are remapped.
+not per row. So the small batches of a commit are joined into one set of columns: raw bytes are concatenated, strings
+deduplicated, and positions remapped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Part = tuple[Batch, ProcessState]
 
 
 class StoredRows(NamedTuple):
-    """Rows in the columns of a store table; texts are still positions in the joined string table."""
+    """Rows in the columns of a store table; strings are still positions in the joined string table."""
 
     table: type[Table]
     columns: dict[str, Numbers]
@@ -62,14 +62,14 @@ class Gathered:
         self._counts = {name: row_counts(self.batches, name) for name in TABLES}
         """The rows of each batch in each table."""
         self.strings = self.batches[0].strings
-        """Each text once; positions count from 1."""
+        """Each string once; positions count from 1."""
         self._positions: Numbers | None = None
         self._first = np.zeros(1, np.int64)
         if len(parts) > 1:
             self._join_texts()
 
     def _join_texts(self) -> None:
-        """Number the texts of all batches: `_positions[_first[batch] + position]` is a text's new position."""
+        """Number the strings of all batches: `_positions[_first[batch] + position]` is a string's new position."""
         known: dict[str, int] = {}
         positions, first = array("I"), []
         begins: dict[int, int] = {}
@@ -89,7 +89,7 @@ class Gathered:
         return any(self._counts[name])
 
     def rows(self, name: str) -> tuple[dict[str, Numbers], Numbers]:
-        """Return a table of all batches, column by column, and the place of the batch of each row."""
+        """Return a table of all batches, column by column, and the batch index of each row."""
         tables: list[Table] = [getattr(batch, name) for batch in self.batches]
         kind = TABLES[name]
         owners = np.repeat(np.arange(len(tables)), self._counts[name])
@@ -104,7 +104,7 @@ class Gathered:
         return columns, owners
 
     def spans_of_batches(self, rows: StoredRows) -> Iterator[tuple[ProcessState, slice]]:
-        """Yield the rows of each batch that has some, and its process."""
+        """Yield the process and the rows of each batch that has rows."""
         ends = np.searchsorted(rows.owners, np.arange(len(self.batches)), side="right").tolist()
         begin = 0
         for state, end in zip(self.states, ends, strict=True):
@@ -147,7 +147,7 @@ class Gathered:
         states = self.states
         if len(states) == 1:
             return _looked_up(positions, lambda position: catalog.lane_id(states[0], self._text(position)))
-        # A lane belongs to its process, so pairs of both are looked up.
+        # Lanes are per process, so (process, lane) pairs are looked up.
         width = len(self.strings) + 1
         keys, places = np.unique(owners * width + positions, return_inverse=True)
         pairs = (divmod(key, width) for key in keys.tolist())
@@ -243,7 +243,7 @@ def _places(keys: Numbers, wanted: Numbers) -> Numbers:
 
 
 def texts_of(gathered: Gathered) -> Texts:
-    """Return the texts that the columns of gathered batches refer to."""
+    """Return the strings that the columns of gathered batches refer to."""
     first = gathered.batches[0]
     return first.texts if isinstance(first, SessionBatch) else Texts(gathered.strings)
 

@@ -19,7 +19,7 @@ NUMPY_TYPES: Final[dict[str, type[Any]]] = {
     "DOUBLE": np.float64,
     "BOOLEAN": np.bool_,
 }
-"""The types of columns in SQL, and of their values in memory."""
+"""SQL column types, and the types of their values in memory."""
 
 
 @contextmanager
@@ -35,8 +35,8 @@ def arriving(connection: duckdb.DuckDBPyConnection, frames: Sequence[Frame]) -> 
 class TableInserts:
     """Inserts frames into the tables of one connection; the frames of a table mostly have the same type.
 
-    A stream stays registered for each table, as `arriving_<table>`, and gets other frames to read: registering it for
-    each insert takes as long as the insert of a small commit. The statement is prepared, which saves a third of that.
+    A stream stays registered for each table, as `arriving_<table>`, and is given new frames: registering it for each
+    insert takes as long as the insert of a small commit. The statement is prepared, which saves a third of that.
     When a transaction fails, its registrations are lost and this object has to be replaced.
     """
 
@@ -46,7 +46,7 @@ class TableInserts:
     def insert(
         self, connection: duckdb.DuckDBPyConnection, table: str, frames: Sequence[Frame], then: str | None = None
     ) -> None:
-        """Insert frames, by the names of their columns; the statement `then` can read them again."""
+        """Insert frames by column name; the statement `then` can read them again."""
         stream = self._streams.get(table)
         if stream is None or stream.type != frames[0].type:
             stream = self._streams[table] = FrameStream(frames)
@@ -62,7 +62,7 @@ class TableInserts:
 
 
 def frame_of_rows(types: Mapping[str, str], rows: Sequence[tuple[object, ...]]) -> Frame:
-    """Return row tuples as a frame; the columns have types of SQL."""
+    """Return row tuples as a frame; `types` are SQL types."""
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else ((),) * len(types)
     found = zip(types.items(), columns, strict=True)
     return Frame({name: column_of(column, NUMPY_TYPES[kind]) for (name, kind), column in found})

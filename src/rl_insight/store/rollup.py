@@ -40,7 +40,7 @@ def rolled_up_rows(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int:
-    """Roll up full portions of the rows `first` to `last` in the caller's transaction; returns the new end."""
+    """Roll up full portions of the rows `first` to `last` in the caller's transaction; return the new end."""
     end = first + (last - first) // ROLLUP_ROWS * ROLLUP_ROWS
     if end == first:
         return first

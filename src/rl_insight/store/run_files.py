@@ -1,4 +1,4 @@
-"""The files of runs: names, sizes, and the information that the list of runs shows."""
+"""Run files: names, sizes, and the information that the list of runs shows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def make_directory(path: Path) -> None:
 
 
 def move_aside(path: Path, reason: str) -> Path | None:
-    """Rename a damaged file; returns its new path, or None if it does not exist."""
+    """Rename a damaged file; return its new path, or None if it does not exist."""
     if not path.exists():
         return None
     stamp = time.strftime("%Y%m%dT%H%M%S")

@@ -1,4 +1,4 @@
-"""A cache of what the list of runs shows, stored next to the run files: opening a file takes 60 ms."""
+"""A cache of the list of runs, stored next to the run files: opening a file takes 60 ms."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, measure
 _FILE = ".index.json"
 
 
-class _Entry(msgspec.Struct, array_like=True):
+class _IndexEntry(msgspec.Struct, array_like=True):
     stamp: tuple[int, int]
     """The size and modification time of the file; any change invalidates the entry."""
     run: KnownRun
 
 
-class _Kept(msgspec.Struct):
+class _IndexFile(msgspec.Struct):
     version: str
-    entries: dict[str, _Entry]
+    entries: dict[str, _IndexEntry]
 
 
 class RunIndex:
@@ -36,11 +36,11 @@ class RunIndex:
         self._path = directory / _FILE
         self._entries = _load(self._path)
         self._expires_s: dict[str, float] = {}
-        """Until when an entry is fresh enough although the file has changed, by the monotonic clock."""
+        """When an entry of a changed file becomes too old, by the monotonic clock."""
         self._is_saved = True
 
     def look(self, path: Path) -> tuple[RunInfo | None, KnownRun | None]:
-        """Return what is known without opening a file, and its entry if the file has not changed since.
+        """Return what is known without opening a file, and its entry if the file has not changed.
 
         Both are None for a file that does not exist.
         """
@@ -63,15 +63,15 @@ class RunIndex:
         Args:
             shown: the file as of the start of the read.
             run: what was read.
-            recent_s: how long the entry is fresh enough even if the file changes.
+            recent_s: how long the entry can be used even if the file changes.
             is_open: whether this process is writing to the file, which makes the entry not worth saving.
         """
-        self._entries[shown.file] = _Entry(_stamp(shown), run)
+        self._entries[shown.file] = _IndexEntry(_stamp(shown), run)
         self._expires_s[shown.file] = time.monotonic() + recent_s
         self._is_saved = self._is_saved and is_open
 
     def drop(self, name: str) -> None:
-        """Forget a file."""
+        """Remove the entry of a file."""
         self._entries.pop(name, None)
         self._expires_s.pop(name, None)
 
@@ -83,7 +83,7 @@ class RunIndex:
         self._entries = {name: entry for name, entry in self._entries.items() if name in names}
         partial = self._path.with_name(f"{_FILE}.{os.getpid()}")
         with suppress(OSError):
-            partial.write_bytes(msgspec.json.encode(_Kept(__version__, self._entries)))
+            partial.write_bytes(msgspec.json.encode(_IndexFile(__version__, self._entries)))
             partial.replace(self._path)
 
 
@@ -91,9 +91,9 @@ def _stamp(shown: RunInfo) -> tuple[int, int]:
     return shown.size_bytes, int(shown.modified_s * 1000)
 
 
-def _load(path: Path) -> dict[str, _Entry]:
+def _load(path: Path) -> dict[str, _IndexEntry]:
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        found = msgspec.json.decode(path.read_bytes(), type=_IndexFile)
     except (OSError, msgspec.DecodeError):
         return {}
-    return kept.entries if kept.version == __version__ else {}
+    return found.entries if found.version == __version__ else {}

@@ -162,7 +162,7 @@ class RunStore(RunFile):
             self._catalog.saved()
 
     def _limit_merging(self) -> None:
-        """Keep checkpoints short: long texts stay in the row groups they were first written to."""
+        """Keep checkpoints short: long text stays in the row groups it was first written to."""
         size = self.path.stat().st_size
         merges = size <= _MERGED_FILE_BYTES or size <= _MERGED_ROW_BYTES * self._wide_rows
         if merges != self._merges:

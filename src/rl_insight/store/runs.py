@@ -43,14 +43,14 @@ _NO_RUN = "there is no run {!r}. `rl-insight runs list` shows the runs."
 _FREE_POLL_S = 0.05
 _LARGE_BYTES = 32 * 1024 * 1024
 _CHEAP = 20.0
-"""The information about a large open file is reused for this many times as long as reading it took: at most 5% of a
+"""The information about a large open file is reused for this many times the time it took to read: at most 5% of a
 core."""
 _MAX_RECENT_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class _Handle:
-    """An open file and how many are using it."""
+    """An open file and its number of users."""
 
     store: RunStore
     leases: int = 0
@@ -176,7 +176,7 @@ class RunDirectory:
             handle.store.close()
 
     def close_idle(self, idle_s: float = 300.0) -> int:
-        """Close files that have been idle for `idle_s`; returns how many."""
+        """Close files that have been idle for `idle_s`; return how many."""
         with self._lock:
             last = time.monotonic() - idle_s
             idle = [run_id for run_id, handle in self._handles.items() if handle.leases == 0 and handle.used_s <= last]
@@ -185,7 +185,7 @@ class RunDirectory:
             return len(idle)
 
     def trim(self) -> int:
-        """Close the longest idle files until the others hold at most `max_open_bytes`; returns how many."""
+        """Close the longest idle files until the others hold at most `max_open_bytes`; return how many."""
         with self._lock:
             handles = dict(self._handles)
         held = {run_id: handle.store.memory_bytes() for run_id, handle in handles.items()}
@@ -205,7 +205,7 @@ class RunDirectory:
             return list(self._handles)
 
     def set_aside(self, run_id: str, reason: str) -> Path | None:
-        """Move a damaged file aside; returns its new path, or None if it does not exist."""
+        """Move a damaged file aside; return its new path, or None if it does not exist."""
         with self._lock:
             path = self.file_of(run_id)
             handle = self._handles.pop(run_id, None)

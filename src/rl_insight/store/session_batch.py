@@ -25,7 +25,7 @@ class SessionBatch(Batch, kw_only=True):
     """A batch of complete sessions: it has all their spans, and rows instead of snapshots."""
 
     texts: Texts
-    """Its strings, encoded once for the spans and the sessions."""
+    """The batch's strings, encoded once for spans and sessions."""
     rows: Frame
     """The sessions in the columns that `session_rows.insert_sessions` takes."""
 
@@ -40,7 +40,7 @@ def plain(batch: Batch) -> Batch:
     strings = list(batch.strings)
 
     def positions(texts: Iterable[str | None]) -> bytes:
-        """Add texts and return their positions."""
+        """Add strings and return their positions."""
         column = array("I")
         for text in texts:
             if text is not None:
@@ -61,8 +61,8 @@ def plain(batch: Batch) -> Batch:
 
 def _snapshot_text(row: dict[str, Any]) -> str:
     """Return the JSON of a snapshot, see `rl_insight.sessions.model.Snapshot`."""
-    told = {name: row[name] for name in ("session_id", *REPORTED) if row[name] is not None}
-    told |= {name: msgspec.Raw(told[name].encode()) for name in OBJECTS & told.keys()}
-    if not isfinite(told.get("reward", 0.0)):
-        told["reward"] = str(told["reward"])  # JSON has no number for it
-    return _encode(told).decode()
+    fields = {name: row[name] for name in ("session_id", *REPORTED) if row[name] is not None}
+    fields |= {name: msgspec.Raw(fields[name].encode()) for name in OBJECTS & fields.keys()}
+    if not isfinite(fields.get("reward", 0.0)):
+        fields["reward"] = str(fields["reward"])  # JSON has no number for it
+    return _encode(fields).decode()

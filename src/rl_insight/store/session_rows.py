@@ -38,7 +38,7 @@ PHASE_TYPES: Final[dict[str, str]] = {
     "outcome": "VARCHAR",
     "payload": "VARCHAR",
 }
-"""A session's phases; the payload is the text of a JSON object. Rows have them in order of start."""
+"""A session's phases, in order of start; the payload is a JSON object."""
 FEW_SESSIONS: Final = 200
 """For up to this many sessions, the durations are computed in Python."""
 _encode = msgspec.json.Encoder().encode
@@ -221,7 +221,7 @@ def _phases_by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, 
 
 
 def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of each phase: known ones have columns, the others share a JSON text."""
+    """Return the seconds of each phase: known ones have columns, the others share a JSON column."""
     stored = fields["phase_seconds"]
     names = dict.fromkeys((*fields["phases"], *stored))
     found = {name: fields[f"{name}_s"] if name in KNOWN_PHASES else stored.get(name) for name in names}
@@ -229,5 +229,5 @@ def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
 
 
 def json_of(value: dict[str, Any] | None) -> str | None:
-    """Return an object as JSON text; None if it is empty."""
+    """Return an object as a JSON string; None if it is empty."""
     return _encode(value).decode() if value else None

@@ -23,7 +23,7 @@ from rl_insight.store.session_batch import SessionBatch, plain
 from rl_insight.store.session_rows import insert_entries, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
-"""The reason of a session that the server closed as lost; reverted if the process reports again."""
+"""The reason for a session that the server closed as lost; reverted if the process reports again."""
 
 _FIND_CLOSED = """
     SELECT session_id FROM sessions
@@ -72,7 +72,7 @@ class SessionWriter:
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Merge the updates into the rows, inside the caller's transaction."""
         if self._whole:
-            self._write_whole(connection)
+            self._write_complete(connection)
         closed = self._closed_sessions(connection) if self._returned else []
         if not self._updates and not closed:
             return
@@ -91,7 +91,7 @@ class SessionWriter:
         given = {"reason": FELL_SILENT, "processes": list(self._returned)}
         return [session_id for (session_id,) in connection.execute(_FIND_CLOSED, given).fetchall()]
 
-    def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _write_complete(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the complete sessions that are new; the others have to be merged."""
         frames = [batch.rows for batch in self._whole]
         with arriving(connection, [Frame({"session_id": frame.columns["session_id"]}) for frame in frames]):
@@ -169,6 +169,6 @@ def _reported(session: Session, name: str) -> Any:
 
 
 def record_of(session: Session) -> SessionRecord:
-    """Return a row as the session's record, as files hold it."""
+    """Return a row as the session's record, in the form used in files."""
     entry = entry_of(session, 0)
     return entry.record()

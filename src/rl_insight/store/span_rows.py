@@ -55,7 +55,7 @@ class SpanWriter:
         self._groups.append(_Group(gathered, rows, texts, rows.columns["duration_ns"] < 0))
 
     def write(self, connection: duckdb.DuckDBPyConnection, inserts: TableInserts) -> int:
-        """Write the added spans, inside the caller's transaction; returns how many ended."""
+        """Write the added spans, inside the caller's transaction; return how many ended."""
         any_open = any(group.is_open.any() for group in self._groups)
         closed, done = self._closed(any_open=bool(any_open))
         opened = self._newly_open(connection, done) if any_open else []

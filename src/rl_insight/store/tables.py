@@ -1,9 +1,9 @@
 """The tables of a run file, and the steps that upgrade an older file.
 
-The tables of recorded rows follow from the declarations in `rl_insight.schema.tables`. Wide text that repeats (lanes,
-span names, metric series) is kept once and referred to by a number, which keeps group-bys over millions of rows fast.
-The views `spans`, `open_spans`, `events`, `logs`, `samples` and `histograms` put the text back and align the times of
-all processes, for people who open the file themselves.
+The tables of recorded rows are derived from the declarations in `rl_insight.schema.tables`. Wide text that repeats
+(lanes, span names, metric series) is stored once and referenced by number, which keeps group-bys over millions of rows
+fast. The views `spans`, `open_spans`, `events`, `logs`, `samples` and `histograms` restore the text and align the times
+of all processes, for people who open the file themselves.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ROLLUP_ROWS: Final = 250_000
 
 LONG_SPAN_COLUMNS: Final = ("span_id", "lane_id", "name_id", "depth", "start_ns", "duration_ns", "status")
 _NUMBERED: Final = {"lane": "lane_id", "name": "name_id", "index": "series_id"}
-"""Kinds of columns that the store keeps as numbers, and their names there."""
+"""Kinds of columns that the store keeps as numbers, and their names in the store."""
 PLACE: Final = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
-"""What a query adds to get the lane, the process and its clock offset."""
+"""Joins that add the lane, the process and its clock offset to a query."""
 _CLOCKS: Final = "JOIN (SELECT {id}, process, clock_offset_ns FROM {table} JOIN processes USING (process)) USING ({id})"
 LANE_CLOCK: Final = _CLOCKS.format(table="lanes", id="lane_id")
-"""What a query adds that needs the clock offset alone: a recorded time plus `clock_offset_ns` is an aligned time."""
+"""The join that adds only the clock offset: a recorded time plus `clock_offset_ns` is an aligned time."""
 SERIES_CLOCK: Final = _CLOCKS.format(table="series", id="series_id")
 TIMES: Final[dict[str, tuple[str, str]]] = {
     "span_data": ("start_ns", LANE_CLOCK),
@@ -53,7 +53,7 @@ TIMES: Final[dict[str, tuple[str, str]]] = {
     "sample_data": ("time_ns", SERIES_CLOCK),
     "histogram_data": ("time_ns", SERIES_CLOCK),
 }
-"""Tables with times: the column, and what aligns it."""
+"""Tables with times: the column, and the join that aligns it."""
 
 
 def stored_name(name: str, column: Column) -> str:
@@ -74,11 +74,11 @@ DATA_TABLES: Final[dict[str, dict[str, str]]] = {
     "sample_data": _stored(Samples),
     "histogram_data": _stored(Histograms, codes="INTEGER[]", counts="UBIGINT[]"),
 }
-"""The tables of recorded rows: their columns, and the type of each."""
+"""The tables of recorded rows: column names and types."""
 
 
 def aligned(table: type[Table]) -> str:
-    """Return the list of a SELECT that reads a table as it was recorded, with texts and aligned times."""
+    """Return the SELECT list that reads a table as it was recorded, with text and aligned times."""
     return ", ".join(
         f"{name} + clock_offset_ns AS {name}" if column.kind == "time" else name
         for name, column in table.COLUMNS.items()
@@ -86,7 +86,7 @@ def aligned(table: type[Table]) -> str:
 
 
 def _readable(table: type[Table]) -> str:
-    """Return the list of a SELECT for people: ids in hexadecimal, NULL for what is absent."""
+    """Return the SELECT list for people: ids in hexadecimal, NULL for absent values."""
     found = []
     for name, column in table.COLUMNS.items():
         if name == "trace_high":
@@ -244,7 +244,7 @@ _ROLLED_UP: Final = "(SELECT value::BIGINT FROM meta WHERE key = 'rolled_up_rows
 
 UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
     _TYPED_PHASES,
-    # Long texts had no explicit compression. Nothing ever wrote findings with the first schema.
+    # Long text columns had no explicit compression. Nothing ever wrote findings with the first schema.
     (
         *_rebuilt("span_data"),
         *_rebuilt("open_span_data"),
@@ -263,7 +263,7 @@ UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> int:
-    """Create the tables of a new run file, or upgrade an older one; returns the version it had, 0 if new.
+    """Create the tables of a new run file, or upgrade an older one; return the version it had, 0 if new.
 
     Raises:
         StoreCorruptError: the file has tables, but is not a run file.
@@ -306,7 +306,7 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
 
 def _version(connection: duckdb.DuckDBPyConnection, tables: set[str], upgrades: Sequence[Sequence[str]]) -> int:
     if tables and "meta" not in tables:
-        raise StoreCorruptError("not a run file: it is a DuckDB database of something else.")
+        raise StoreCorruptError("not a run file: it is some other DuckDB database.")
     if not tables:
         return 0
     rows = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()

@@ -32,9 +32,9 @@ _MANY_BATCHES = 16
 _SETTLE_S = 1.0
 """How long the last-seen times of a busy run may be stale for readers."""
 _LINGER_COMMITS = 4
-"""With many batches in a commit, the next one waits this many times as long as this one took."""
+"""After a commit of many batches, the next one waits this many times as long as the commit took."""
 _LINGER_LOOKS = 4
-"""How often it checks whether batches still arrive; on a busy machine there are gaps between them."""
+"""How often to check whether batches still arrive; on a busy machine there are gaps between them."""
 
 
 class Committed(NamedTuple):
@@ -53,7 +53,7 @@ CommitHook = Callable[[str, Sequence[Committed]], None]
 
 
 class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the writer is doing."""
+    """The status of the writer."""
 
     pending_batches: int
     pending_bytes: int
@@ -101,7 +101,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedBatch:
     batch: Batch
     size: int
     received_ns: int
@@ -144,10 +144,10 @@ class StoreWriter:
         self._linger_s = self._shortest_linger_s = linger_s
         self._max_linger_s = max_linger_s
         self._max_commit_bytes = max_commit_bytes
-        self._queue: deque[_Waiting] = deque()
-        self._in_hand: list[_Waiting] = []
+        self._queue: deque[_QueuedBatch] = deque()
+        self._committing: list[_QueuedBatch] = []
         self._behind_since_s: dict[str, float] = {}
-        """Since when each unsettled run is, see `RunStore.commit`; only for the writer thread."""
+        """When each unsettled run became so, see `RunStore.commit`; used only by the writer thread."""
         self._pending_bytes = 0
         self._arrived = threading.Condition()
         self._closing = False
@@ -185,7 +185,7 @@ class StoreWriter:
                 if self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes:
                     refused.append((place, self._overload()))
                     continue
-                self._queue.append(_Waiting(batch, size, received_ns, since_s, request, place))
+                self._queue.append(_QueuedBatch(batch, size, received_ns, since_s, request, place))
                 self._pending_bytes += size
             self._refused += len(refused)
             # Before the writer can take the others: from then on, only the writer settles the request.
@@ -210,9 +210,9 @@ class StoreWriter:
     def get_status(self) -> WriterStatus:
         """Return the writer's status."""
         with self._arrived:
-            oldest = self._in_hand[0] if self._in_hand else self._queue[0] if self._queue else None
+            oldest = self._committing[0] if self._committing else self._queue[0] if self._queue else None
             return WriterStatus(
-                pending_batches=len(self._queue) + len(self._in_hand),
+                pending_batches=len(self._queue) + len(self._committing),
                 pending_bytes=self._pending_bytes,
                 max_pending_bytes=self._max_pending_bytes,
                 lag_s=time.monotonic() - oldest.since_s if oldest else 0.0,
@@ -227,7 +227,7 @@ class StoreWriter:
             )
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Drain the queue, then stop; idempotent. True if everything was written in time."""
+        """Drain the queue, then stop; return whether everything was written in time. Idempotent."""
         with self._arrived:
             self._closing = True
             self._arrived.notify()
@@ -236,18 +236,18 @@ class StoreWriter:
 
     def _run(self) -> None:
         while self._gather():
-            by_run: dict[str, list[_Waiting]] = {}
-            for waiting in self._in_hand:
+            by_run: dict[str, list[_QueuedBatch]] = {}
+            for waiting in self._committing:
                 by_run.setdefault(waiting.batch.process.run_id, []).append(waiting)
             for run_id, group in by_run.items():
                 self._commit(run_id, group)
             with self._arrived:
-                self._pending_bytes -= sum(waiting.size for waiting in self._in_hand)
-                self._in_hand = []
+                self._pending_bytes -= sum(waiting.size for waiting in self._committing)
+                self._committing = []
             self._settle_runs()
 
     def _gather(self) -> bool:
-        """Dequeue batches to commit, or none if a run has to be settled; False when the writer is closing."""
+        """Dequeue batches to commit, or none if a run has to be settled; return False when the writer is closing."""
         with self._arrived:
             while not self._queue:
                 if self._closing:
@@ -256,13 +256,13 @@ class StoreWriter:
                     return True
             self._linger(self._queue[0].since_s)
             size = 0
-            while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
+            while self._queue and (not self._committing or size + self._queue[0].size <= self._max_commit_bytes):
                 waiting = self._queue.popleft()
                 if not waiting.request.start():
                     self._pending_bytes -= waiting.size  # its sender is gone and never got an acknowledgment
                     continue
                 size += waiting.size
-                self._in_hand.append(waiting)
+                self._committing.append(waiting)
             return True
 
     def _linger(self, since_s: float) -> None:
@@ -280,7 +280,7 @@ class StoreWriter:
             step_s = max(self._shortest_linger_s, self._linger_s / _LINGER_LOOKS)
             until = min(time.monotonic() + step_s, since_s + self._linger_s)
 
-    def _commit(self, run_id: str, group: list[_Waiting], *, is_second: bool = False) -> None:
+    def _commit(self, run_id: str, group: list[_QueuedBatch], *, is_second: bool = False) -> None:
         began = time.monotonic()
         try:
             committed = self._write(run_id, group)
@@ -322,14 +322,14 @@ class StoreWriter:
             return self._shortest_linger_s
         return min(max(_LINGER_COMMITS * took_s, self._shortest_linger_s), self._max_linger_s)
 
-    def _write(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
+    def _write(self, run_id: str, group: list[_QueuedBatch]) -> list[Committed]:
         try:
             return self._write_once(run_id, group)
         except StoreCorruptError:
             # The damaged file has been moved aside: continue with a new one.
             return self._write_once(run_id, group)
 
-    def _write_once(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
+    def _write_once(self, run_id: str, group: list[_QueuedBatch]) -> list[Committed]:
         batches = [waiting.batch for waiting in group]
         with self._directory.open(run_id, create=True) as store:
             settle = len(group) < _MANY_BATCHES or self._is_due(run_id)
@@ -367,18 +367,18 @@ class StoreWriter:
             return False
         return True
 
-    def _fail(self, group: list[_Waiting], error: Exception) -> None:
+    def _fail(self, group: list[_QueuedBatch], error: Exception) -> None:
         known = isinstance(error, InsightError)
-        told = error if known else StoreError(f"the batch could not be written: {error}.")
+        reported = error if known else StoreError(f"the batch could not be written: {error}.")
         cause = error.__cause__ if isinstance(error, SchemaError) else None if known else error
         with self._arrived:
             self._failed += len(group)
-            repeated = self._last_error == str(told)
-            self._last_error = str(told)
+            repeated = self._last_error == str(reported)
+            self._last_error = str(reported)
         if not repeated:
-            logger.error("could not write %d batches: %s", len(group), told, exc_info=cause)
+            logger.error("could not write %d batches: %s", len(group), reported, exc_info=cause)
         for waiting in group:
-            waiting.settle(told)
+            waiting.settle(reported)
 
 
 def _refusal(error: Exception) -> SchemaError:

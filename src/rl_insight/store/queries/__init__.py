@@ -10,9 +10,9 @@ from rl_insight.store.queries.breakdown import Breakdown as Breakdown
 from rl_insight.store.queries.breakdown import RoleIdle as RoleIdle
 from rl_insight.store.queries.breakdown import breakdown as breakdown
 from rl_insight.store.queries.breakdown import idle_by_role as idle_by_role
+from rl_insight.store.queries.findings import ANNOUNCED as ANNOUNCED
 from rl_insight.store.queries.findings import COVERAGE as COVERAGE
 from rl_insight.store.queries.findings import DIAGNOSED as DIAGNOSED
-from rl_insight.store.queries.findings import TOLD as TOLD
 from rl_insight.store.queries.findings import Coverage as Coverage
 from rl_insight.store.queries.findings import Diagnosed as Diagnosed
 from rl_insight.store.queries.findings import Finding as Finding

@@ -1,4 +1,4 @@
-"""Helpers of all queries: the cursor, rows as structs, ids and patterns as text."""
+"""Helpers for all queries: the cursor, rows as structs, ids and patterns as text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def checked_limit(limit: int) -> int:
 
 
 def hex_id(number: int | None) -> str | None:
-    """Return a span id as text; None for no span."""
+    """Return a span id in hexadecimal; None for no span."""
     return f"{number:016x}" if number else None
 
 
@@ -81,32 +81,32 @@ def json_path(key: str) -> str:
 
 
 def like_pattern(text: str) -> str:
-    """Return a LIKE pattern (escape character ``!``) that matches a text anywhere."""
+    """Return a LIKE pattern (escape character ``!``) that matches a substring."""
     for special in "!%_":
         text = text.replace(special, f"!{special}")
     return f"%{text}%"
 
 
 class Kept(Generic[Value]):
-    """A value that a run file keeps about the run, as JSON."""
+    """A value about the run, stored as JSON in its file."""
 
     def __init__(self, key: str, kind: Any) -> None:
         self._key = key
         self._kind = kind
 
     def read(self, cursor: Cursor) -> Value | None:
-        """Return it; None if nothing was ever written."""
+        """Return the value; None if it was never written."""
         rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": self._key}).fetchall()
         found: Value | None = msgspec.json.decode(rows[0][0], type=self._kind) if rows else None
         return found
 
     def write(self, store: RunStore, value: Value) -> None:
-        """Replace it, in a separate transaction."""
+        """Replace the value, in a separate transaction."""
         with store.writing() as connection:
             self.put(connection, value)
 
     def put(self, connection: Cursor, value: Value) -> None:
-        """Replace it, inside the caller's transaction."""
+        """Replace the value, inside the caller's transaction."""
         text = msgspec.json.encode(value).decode()
         connection.execute("DELETE FROM meta WHERE key = $key", {"key": self._key})
         connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": self._key, "value": text})

@@ -1,8 +1,8 @@
 """Where the time of steps went: the outermost states of a role's lanes, the states inside them, and idle time.
 
-All lanes are laid one after another on a single axis, so that sums over thousands of intervals are a few passes over
-arrays. A state inside another one of its lane is never counted twice. Where several outermost states of a lane overlap,
-as with asyncio, their time is divided evenly among their names, so that a lane adds up to at most the step.
+All lanes are laid end to end on a single axis, so that sums over thousands of intervals are a few passes over arrays. A
+state nested in another on its lane is never counted twice. Where several outermost states of a lane overlap, as with
+asyncio, their time is divided evenly among their names, so that a lane adds up to at most the step.
 """
 
 from __future__ import annotations
@@ -125,22 +125,24 @@ def _axis(states: States, role: str) -> _Axis | None:
     by_process: dict[int, list[int]] = {}
     for lane_id in members:
         by_process.setdefault(states.lanes[lane_id].process, []).append(lane_id)
-    stands_for: dict[int, int] = {}
+    represented_by: dict[int, int] = {}
     for lanes in by_process.values():
         stated = [lane_id for lane_id in lanes if lane_id in states.stated]
         own = [lane_id for lane_id in stated or lanes if states.lanes[lane_id].lane is None]
         for lane_id in lanes:
             if own:
-                stands_for[lane_id] = own[0]
+                represented_by[lane_id] = own[0]
             else:
-                stands_for[lane_id] = lane_id if lane_id in stated or not stated else _around(states, lane_id, stated)
-    chosen = [lane_id for lane_id in members if stands_for[lane_id] == lane_id]
+                represented_by[lane_id] = (
+                    lane_id if lane_id in stated or not stated else _around(states, lane_id, stated)
+                )
+    chosen = [lane_id for lane_id in members if represented_by[lane_id] == lane_id]
     places = {lane_id: place for place, lane_id in enumerate(chosen)}
-    return _Axis(states, chosen, {lane_id: places[stands_for[lane_id]] for lane_id in members})
+    return _Axis(states, chosen, {lane_id: places[represented_by[lane_id]] for lane_id in members})
 
 
 def _around(states: States, lane_id: int, stated: list[int]) -> int:
-    """Return the lane whose states most of a lane's phases run in: the only one, or itself where there is none."""
+    """Return the lane whose states contain most of a lane's phases: the only candidate, or itself if none does."""
     if len(stated) == 1:
         return stated[0]
     lanes, starts, ends = (states.columns[name] for name in ("lane_id", "start_ns", "end_ns"))
@@ -154,7 +156,7 @@ def _around(states: States, lane_id: int, stated: list[int]) -> int:
 
 
 class _Axis:
-    """Lanes of a role, one after another, as long as the window each."""
+    """The lanes of a role, end to end, each as long as the window."""
 
     def __init__(self, states: States, lane_ids: list[int], places: dict[int, int]) -> None:
         self.lane_ids = lane_ids
@@ -180,7 +182,7 @@ class _Axis:
         self._place = place
 
     def _nested(self, depth: Integers, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which states are fully inside outer ones of their lane."""
+        """Return which states are fully contained in outer states of their lane."""
         nested = np.zeros(len(depth), np.bool_)
         for level in np.unique(depth[is_chosen])[1:]:
             above = is_chosen & (depth < level)
@@ -191,7 +193,7 @@ class _Axis:
         return nested
 
     def _window(self, start_ns: int, end_ns: int) -> tuple[Integers, Integers]:
-        """Return where a window of time is, once for each lane."""
+        """Return the position of a time window on each lane."""
         lanes = np.arange(len(self.lane_ids), dtype=np.int64) * self._length - self._origin_ns
         return lanes + start_ns, lanes + end_ns
 
@@ -199,22 +201,22 @@ class _Axis:
         """Return the breakdown of each step."""
         outer, inner = self._by_name(self._is_outer), self._by_name(~self._is_outer)
         fillers = self._by_name(self._fills)
-        moments = _moments([*outer.values(), *inner.values(), self._bounds(steps)])
-        lengths = np.diff(moments)
-        running = {name: _running(moments, *found) for name, found in outer.items()}
+        times = _boundaries([*outer.values(), *inner.values(), self._bounds(steps)])
+        lengths = np.diff(times)
+        running = {name: _running(times, *found) for name, found in outer.items()}
         has_state = np.logical_or.reduce(list(running.values())) if running else np.zeros(len(lengths), np.bool_)
         for name, found in fillers.items():
-            running[name] = running.get(name, False) | (_running(moments, *found) & ~has_state)
-        within = {name: _running(moments, *found) for name, found in inner.items()}
+            running[name] = running.get(name, False) | (_running(times, *found) & ~has_state)
+        within = {name: _running(times, *found) for name, found in inner.items()}
         together = np.zeros(len(lengths), np.int64)
         for one in running.values():
             together += one
         together = np.maximum(together, 1)
-        shared = {name: _Summed(moments, lengths * one / together) for name, one in running.items()}
+        shared = {name: _Summed(times, lengths * one / together) for name, one in running.items()}
         order = sorted(shared, key=lambda name: (-shared[name].total, self._names[name]))
-        inside = {name: self._inside(moments, lengths, running[name], within) for name in order}
-        lives = self._lives()
-        return [self._step(step, order, shared, inside, lives) for step in steps]
+        inside = {name: self._inside(times, lengths, running[name], within) for name in order}
+        extents = self._extents()
+        return [self._step(step, order, shared, inside, extents) for step in steps]
 
     def _step(
         self,
@@ -222,11 +224,11 @@ class _Axis:
         order: list[int],
         shared: dict[int, _Summed],
         inside: dict[int, dict[int, _Summed]],
-        lives: tuple[Integers, Integers],
+        extents: tuple[Integers, Integers],
     ) -> StepBreakdown:
         end_ns = step.end_ns or step.start_ns
         start, end = self._window(step.start_ns, end_ns)
-        lanes = max(1, int(np.count_nonzero((lives[0] < end) & (lives[1] > start))))
+        lanes = max(1, int(np.count_nonzero((extents[0] < end) & (extents[1] > start))))
         phases = []
         for name in order:
             wall = shared[name].between(start, end) / lanes
@@ -248,9 +250,9 @@ class _Axis:
         busy = merged(self._start[works], self._end[works])
         # Waiting inside another state leaves the lane idle.
         idle = merged(self._start[waits], self._end[waits])
-        moments = _moments([busy, idle, self._bounds(steps)])
-        is_working = _running(moments, *busy) & ~_running(moments, *idle)
-        summed = _Summed(moments, np.diff(moments) * is_working)
+        times = _boundaries([busy, idle, self._bounds(steps)])
+        is_working = _running(times, *busy) & ~_running(times, *idle)
+        summed = _Summed(times, np.diff(times) * is_working)
         wall = np.zeros(len(self.lane_ids))
         whole = 0
         for step in steps:
@@ -273,7 +275,7 @@ class _Axis:
         windows = [self._window(step.start_ns, step.end_ns or step.start_ns) for step in steps]
         return np.concatenate([start for start, _ in windows]), np.concatenate([end for _, end in windows])
 
-    def _lives(self) -> tuple[Integers, Integers]:
+    def _extents(self) -> tuple[Integers, Integers]:
         """Return when the first state of each lane began and its last one ended."""
         first = np.full(len(self.lane_ids), np.iinfo(np.int64).max)
         last = np.full(len(self.lane_ids), -1)
@@ -283,27 +285,27 @@ class _Axis:
 
     def _inside(
         self,
-        moments: Integers,
+        times: Integers,
         lengths: Integers,
         outer: NDArray[np.bool_],
         inner: dict[int, NDArray[np.bool_]],
     ) -> dict[int, _Summed]:
         both = {name: lengths * (outer & one) for name, one in inner.items()}
         largest = sorted(both, key=lambda name: -int(both[name].sum()))[:_MAX_INSIDE]
-        return {name: _Summed(moments, both[name]) for name in largest}
+        return {name: _Summed(times, both[name]) for name in largest}
 
 
 class _Summed:
     """Cumulative amounts at some times."""
 
-    def __init__(self, moments: Integers, amounts: NDArray[Any]) -> None:
-        self._moments = moments
+    def __init__(self, times: Integers, amounts: NDArray[Any]) -> None:
+        self._times = times
         self._sums = np.concatenate([[0.0], np.cumsum(amounts, dtype=np.float64)])
         self.total = float(self._sums[-1])
 
-    def at(self, moments: Integers) -> NDArray[np.float64]:
+    def at(self, times: Integers) -> NDArray[np.float64]:
         """Return the amounts up to some of the times."""
-        found: NDArray[np.float64] = self._sums[np.searchsorted(self._moments, moments)]
+        found: NDArray[np.float64] = self._sums[np.searchsorted(self._times, times)]
         return found
 
     def between(self, starts: Integers, ends: Integers) -> float:
@@ -311,15 +313,15 @@ class _Summed:
         return float((self.at(ends) - self.at(starts)).sum())
 
 
-def _moments(intervals: list[tuple[Integers, Integers]]) -> Integers:
-    """Return every time at which one of the intervals starts or ends, in order."""
+def _boundaries(intervals: list[tuple[Integers, Integers]]) -> Integers:
+    """Return all times at which an interval starts or ends, in order."""
     return np.unique(np.concatenate([part for pair in intervals for part in pair]))
 
 
-def _running(moments: Integers, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
-    """Return between which of the times one of the intervals, which do not overlap, is running."""
-    changes = np.zeros(len(moments), np.int64)
-    changes[np.searchsorted(moments, starts)] += 1
-    np.subtract.at(changes, np.searchsorted(moments, ends), 1)
+def _running(times: Integers, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+    """Return for each pair of neighboring times whether one of the disjoint intervals is running between them."""
+    changes = np.zeros(len(times), np.int64)
+    changes[np.searchsorted(times, starts)] += 1
+    np.subtract.at(changes, np.searchsorted(times, ends), 1)
     running: NDArray[np.bool_] = np.cumsum(changes)[:-1] > 0
     return running

@@ -110,12 +110,12 @@ class Diagnosed(msgspec.Struct, frozen=True):
     rules: str
     """Which rules with which settings."""
     extent: list[int]
-    """How many records of each kind there were, and what was known of the processes."""
+    """How many records of each kind there were, and the known state of the processes."""
 
 
 DIAGNOSED: Final = Kept[Diagnosed]("diagnosed", Diagnosed)
-"""What the last diagnosis that reached the end of the run looked at."""
-TOLD: Final = Kept[list[str]]("told_findings", list[str])
+"""The input of the last diagnosis that reached the end of the run."""
+ANNOUNCED: Final = Kept[list[str]]("told_findings", list[str])
 """The ids of the findings that alerts have reported as open and not as resolved since: a later server must not repeat
 them."""
 _MUTED: Final = Kept[list[str]]("muted_rules", list[str])
@@ -139,7 +139,7 @@ def muted_rules(cursor: Cursor) -> list[str]:
 
 
 def mute_rule(store: RunStore, rule: str, *, muted: bool = True) -> list[str]:
-    """Mute a rule for this run, or unmute it; returns the rules that are muted now."""
+    """Mute a rule for this run, or unmute it; return the rules that are muted now."""
     with store.writing() as connection:
         kept = {*muted_rules(connection), rule} if muted else set(muted_rules(connection)) - {rule}
         _MUTED.put(connection, sorted(kept))

@@ -14,7 +14,7 @@ from rl_insight.store.queries.measures import lengths_at
 from rl_insight.store.queries.scope import Scope, ScopedSpans
 
 MAX_SPANS = 500_000
-"""Of more spans in a scope, only the longest are shown: they account for most of the time."""
+"""If a scope has more spans, only the longest are shown: they account for most of the time."""
 MAX_NODES = 3_000
 _MAX_DEPTH = 100
 _ROLE = -1
@@ -22,7 +22,7 @@ _UNPLACED = -2
 
 
 class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
-    """All spans that have the same names from the role down to them."""
+    """All spans with the same path of names from the role down."""
 
     name: str
     count: int
@@ -46,7 +46,7 @@ class Flame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Node(msgspec.Struct):
-    """A path that grows: its name (a role's for roots), its parent, and the rows of its spans."""
+    """A path under construction: its name (a role's for roots), its parent, and the rows of its spans."""
 
     name: str
     parent: int
@@ -66,7 +66,7 @@ _COUNT = "SELECT (SELECT count(*) FROM {ended} WHERE {where}) + (SELECT count(*)
 def flame(cursor: Cursor, scope: Scope | None = None, now_ns: int | None = None) -> Flame:
     """Return a flame graph: the spans of a scope by role, name and the names of children.
 
-    A span whose parent is not in the scope is placed under its role; open spans count up to now. Of more than half a
+    A span whose parent is not in the scope is placed under its role; open spans count up to now. Beyond half a
     million spans, only the longest are shown.
     """
     spans = ScopedSpans(cursor, scope or Scope(), now_ns)

@@ -124,14 +124,14 @@ _STATES = """
     ),
     starts AS (SELECT * FROM reached WHERE reached_ns IS NULL OR start_ns > reached_ns),
     ends AS (SELECT kind, host, max(end_ns) AS last_ns FROM grouped GROUP BY kind, host)
-    -- What had been reached when an interval began is the end of the one before.
+    -- An island ends at the latest end reached before the next one starts.
     SELECT kind, role, name, step, host, start_ns,
         lead(reached_ns, 1, last_ns) OVER (PARTITION BY kind, host ORDER BY start_ns) AS end_ns
     FROM starts JOIN ends USING (kind, host) JOIN kinds USING (kind)
 """
 """Intervals that do not overlap, by host and kind. A kind is a role's state, or a step; states first."""
 
-_LINES = """
+_QUANTITIES = """
     SELECT series_id, name, coalesce(json_extract_string(series.labels, '$.host'), host),
         coalesce(json_extract_string(series.labels, '$.gpu'), '0'), clock_offset_ns
     FROM series JOIN processes USING (process) WHERE list_contains($metrics, name)
@@ -183,9 +183,9 @@ def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
     scope = scope or GpuScope()
     window = _Window(cursor, scope.start_ns, scope.end_ns, int(scope.max_gap_s * 1e9))
     kinds, islands = _states(cursor, window, scope.first_step, scope.last_step)
-    lines = _Lines(cursor)
-    sums = _Sums(kinds, islands, lines, window.max_gap_ns)
-    series = {"series": lines.series}
+    quantities = _GpuQuantities(cursor)
+    sums = _Sums(kinds, islands, quantities, window.max_gap_ns)
+    series = {"series": quantities.series}
     for first, last in pairwise(window.parts(cursor, series, sums.most_islands)):
         sums.add(first, last, cursor.execute(_READ_SAMPLES, series | window.recorded(first, last)).fetchnumpy())
     return sums.totals()
@@ -258,12 +258,12 @@ def _states(
     _, firsts = np.unique(every.kind, return_index=True)
     seconds = np.bincount(every.kind, every.end_ns - every.start_ns) / 1e9
     columns = (found[name][firsts].tolist() for name in ("role", "name", "step"))
-    kinds = [_Kind(*told) for told in zip(*columns, seconds.tolist(), strict=True)]
+    kinds = [_Kind(*fields) for fields in zip(*columns, seconds.tolist(), strict=True)]
     hosts, numbers = np.unique(found["host"].astype(str), return_inverse=True)
     return kinds, {str(hosts[number]): every.at(rows) for number, rows in by_group(numbers)}
 
 
-class _Line(NamedTuple):
+class _GpuQuantity(NamedTuple):
     """One quantity of one GPU."""
 
     metric: str
@@ -271,17 +271,17 @@ class _Line(NamedTuple):
     gpu: str
 
 
-class _Lines:
+class _GpuQuantities:
     """The quantities of all GPUs; one may have several series, for example after a restart."""
 
     def __init__(self, cursor: Cursor) -> None:
-        found = cursor.execute(_LINES, {"metrics": list(GPU_METRICS)}).fetchall()
+        found = cursor.execute(_QUANTITIES, {"metrics": list(GPU_METRICS)}).fetchall()
         self.series: list[int] = [series_id for series_id, *_ in found]
         self.number, self.offset_ns = np.zeros((2, max(self.series, default=0) + 1), np.int64)
-        """The line of a series, and its clock offset."""
-        numbers: dict[_Line, int] = {}
-        for series_id, *told, offset_ns in found:
-            self.number[series_id] = numbers.setdefault(_Line(*told), len(numbers))
+        """The quantity of a series, and its clock offset."""
+        numbers: dict[_GpuQuantity, int] = {}
+        for series_id, *fields, offset_ns in found:
+            self.number[series_id] = numbers.setdefault(_GpuQuantity(*fields), len(numbers))
             self.offset_ns[series_id] = offset_ns
         self.all = list(numbers)
 
@@ -289,29 +289,31 @@ class _Lines:
 class _Sums:
     """Sums samples over states and steps."""
 
-    def __init__(self, kinds: list[_Kind], islands: dict[str, _Islands], lines: _Lines, max_gap_ns: int) -> None:
+    def __init__(
+        self, kinds: list[_Kind], islands: dict[str, _Islands], quantities: _GpuQuantities, max_gap_ns: int
+    ) -> None:
         self._kinds = kinds
         self._islands = islands
-        self._lines = lines
+        self._quantities = quantities
         self._max_gap_ns = max_gap_ns
-        gpus = dict.fromkeys((line.host, line.gpu) for line in lines.all)
+        gpus = dict.fromkeys((quantity.host, quantity.gpu) for quantity in quantities.all)
         numbers = {gpu: number for number, gpu in enumerate(gpus)}
-        self._gpu = np.array([numbers[line.host, line.gpu] for line in lines.all], np.int64)
-        self._metric = np.array([GPU_METRICS.index(line.metric) for line in lines.all], np.int64)
+        self._gpu = np.array([numbers[quantity.host, quantity.gpu] for quantity in quantities.all], np.int64)
+        self._metric = np.array([GPU_METRICS.index(quantity.metric) for quantity in quantities.all], np.int64)
         self._known_s, self._areas = np.zeros((2, len(GPU_METRICS), len(kinds)))
         self._is_known = np.zeros((len(gpus), len(kinds)), bool)
-        counts = Counter(line.host for line in lines.all)
+        counts = Counter(quantity.host for quantity in quantities.all)
         self.most_islands = max(
             (count * len(islands[host].kind) for host, count in counts.items() if host in islands), default=0
         )
-        """The largest number of islands of all lines of a host, which are processed together."""
+        """The maximum over hosts of quantities times islands, which are processed together."""
 
     def add(self, first_ns: int, last_ns: int, samples: dict[str, NDArray[Any]]) -> None:
         """Add one part of the window, from the samples in it and around it."""
         series_id = samples["series_id"]
         if not len(series_id):
             return
-        numbers, times = self._lines.number[series_id], samples["time_ns"] + self._lines.offset_ns[series_id]
+        numbers, times = self._quantities.number[series_id], samples["time_ns"] + self._quantities.offset_ns[series_id]
         order, bounds = group_order(numbers)
         goes_back = np.diff(times[order]) < 0
         goes_back[np.array(bounds[1:-1], np.int64) - 1] = False
@@ -321,18 +323,20 @@ class _Sums:
         together: dict[tuple[str, bytes], list[tuple[int, Floats]]] = {}
         for number, (begin, end) in zip(numbers[order[bounds[:-1]]].tolist(), pairwise(bounds), strict=True):
             # All quantities of a host's GPUs are sampled at the same times: one lookup serves all of them.
-            key = self._lines.all[number].host, times[begin:end].tobytes()
+            key = self._quantities.all[number].host, times[begin:end].tobytes()
             together.setdefault(key, []).append((number, values[begin:end]))
         islands = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
-        for (host, own_times), lines in together.items():
+        for (host, own_times), quantities in together.items():
             if host in islands and len(islands[host].kind):
-                history = _History(np.frombuffer(own_times, np.int64), [own for _, own in lines], self._max_gap_ns)
-                self._add_history([number for number, _ in lines], history, islands[host])
+                integrals = _Integrals(
+                    np.frombuffer(own_times, np.int64), [own for _, own in quantities], self._max_gap_ns
+                )
+                self._add_integrals([number for number, _ in quantities], integrals, islands[host])
 
-    def _add_history(self, numbers: list[int], history: _History, islands: _Islands) -> None:
+    def _add_integrals(self, numbers: list[int], integrals: _Integrals, islands: _Islands) -> None:
         known_s, areas = (
             after - before
-            for before, after in zip(history.until(islands.start_ns), history.until(islands.end_ns), strict=True)
+            for before, after in zip(integrals.until(islands.start_ns), integrals.until(islands.end_ns), strict=True)
         )
         order, (*firsts, _) = group_order(islands.kind)
         kinds = islands.kind[order[firsts]]
@@ -345,7 +349,7 @@ class _Sums:
     def totals(self) -> GpuTotals:
         """Return the sums."""
         gpus = self._is_known.sum(axis=0).tolist()
-        # Area and known time of each metric in turn, as the struct has them; the energy is the last.
+        # Area and known time of each metric in turn, in the order of the struct; the energy is last.
         columns = np.stack((self._areas, self._known_s), axis=1).reshape(2 * len(GPU_METRICS), -1).T.tolist()
         states, steps = [], []
         for kind, known, sums in zip(self._kinds, gpus, columns, strict=True):
@@ -357,7 +361,7 @@ class _Sums:
         return GpuTotals(sorted(states, key=lambda state: (-state.seconds, state.role, state.name)), steps)
 
 
-class _History:
+class _Integrals:
     """The integrals of quantities that were sampled at the same times.
 
     Args:
@@ -374,17 +378,17 @@ class _History:
         self._known_s = _before(self._widths_s)
         self._areas = _before(self._widths_s * (self._values + self._rises / 2))
 
-    def until(self, moments: Integers) -> tuple[Floats, Floats]:
-        """Return for how long the quantities were known up to some times, and the area under each of them."""
-        places = np.maximum(np.searchsorted(self._times, moments, side="right") - 1, 0)
+    def until(self, until_ns: Integers) -> tuple[Floats, Floats]:
+        """Return for how long the quantities were known up to the given times, and the area under each."""
+        places = np.maximum(np.searchsorted(self._times, until_ns, side="right") - 1, 0)
         widths_s = self._widths_s[places]
         # Nothing is known before the first sample.
-        into_s = np.maximum(moments - self._times[places], 0) / 1e9 * (widths_s > 0)
+        into_s = np.maximum(until_ns - self._times[places], 0) / 1e9 * (widths_s > 0)
         share = into_s / np.where(widths_s > 0, widths_s, 1.0)
         area = into_s * (self._values[:, places] + self._rises[:, places] * share / 2)
         return self._known_s[places] + into_s, self._areas[:, places] + area
 
 
 def _before(amounts: Floats) -> Floats:
-    """Return the sum before each amount of a row."""
+    """Return the sum of the amounts before each one in a row."""
     return np.cumsum(amounts, axis=-1) - amounts

@@ -18,7 +18,7 @@ GroupBy = Literal["name", "role", "lane", "name_role", "name_lane"]
 
 
 class Hotspot(msgspec.Struct, frozen=True):
-    """The spans of one group; durations are nanoseconds, in a window those of the parts inside it."""
+    """The spans of one group; durations are in nanoseconds, clipped to the window if there is one."""
 
     name: str | None
     role: str | None
@@ -96,7 +96,7 @@ def _measure(spans: ScopedSpans, group_by: str) -> dict[Key, Measured]:
 
 
 def _parts(spans: ScopedSpans, rows: str, group_by: str) -> Iterator[tuple[list[Key], int, list[tuple[int, int]]]]:
-    """Yield groups with at most `MAX_ROWS` spans together, as keys, count, lanes and names; larger ones alone."""
+    """Yield groups of at most `MAX_ROWS` spans in total, as keys, count, lanes and names; a larger one alone."""
     groups: dict[Key, list[tuple[int, int, int]]] = {}
     for lane_id, name_id, count in spans.execute(_PAIRS.replace("{rows}", rows)).fetchall():
         groups.setdefault(_key(spans, group_by, lane_id, name_id), []).append((lane_id, name_id, count))
@@ -123,7 +123,7 @@ def _key(spans: ScopedSpans, group_by: str, lane_id: int, name_id: int) -> Key:
 
 
 def _measure_groups(spans: ScopedSpans, found: dict[str, Any], group_by: str) -> dict[Key, Measured]:
-    """Measure each group; its number is made of the place, a lane or a role, and the name."""
+    """Measure each group; its number combines the place (a lane or a role) and the name."""
     groups = found["name_id"] if "name" in group_by else np.zeros_like(found["name_id"])
     names = int(groups.max(initial=0)) + 1
     if group_by != "name":

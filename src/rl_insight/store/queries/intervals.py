@@ -19,7 +19,7 @@ def union_ns(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     """
     if not len(starts):
         return 0
-    order = np.argsort(starts, kind="stable")  # nearly sorted, as the store returns them, takes linear time
+    order = np.argsort(starts, kind="stable")  # linear time for nearly sorted input, as from the store
     starts = starts[order]
     reached = np.maximum.accumulate(ends[order])
     gaps = starts[1:] - reached[:-1]
@@ -43,18 +43,18 @@ def merged(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
     return starts[is_new], reached[last]
 
 
-def covered_until(starts: NDArray[np.int64], ends: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how much of the time up to each moment the intervals cover; they are sorted and disjoint.
+def covered_until(starts: NDArray[np.int64], ends: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how much of the time up to each of `times` the sorted, disjoint intervals cover.
 
     >>> covered_until(np.array([0, 20]), np.array([10, 30]), np.array([-5, 4, 15, 25, 99])).tolist()
     [0, 4, 10, 15, 20]
     """
     if not len(starts):
-        return np.zeros(len(moments), np.int64)
+        return np.zeros(len(times), np.int64)
     sums = np.concatenate([[0], np.cumsum(ends - starts)])
-    place = np.searchsorted(starts, moments, "right") - 1
+    place = np.searchsorted(starts, times, "right") - 1
     last = np.maximum(place, 0)
-    part = np.minimum(moments, ends[last]) - starts[last]
+    part = np.minimum(times, ends[last]) - starts[last]
     covered: NDArray[np.int64] = np.where(place < 0, 0, sums[last] + part)
     return covered
 
@@ -100,7 +100,7 @@ def by_group(groups: NDArray[Any]) -> list[tuple[int, NDArray[np.int64]]]:
 
 
 def group_order(groups: NDArray[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    """Return the rows of at least one group, group by group, and where each starts; finally, the end.
+    """Return the rows of at least one group, group by group, and the start of each, followed by the end.
 
     >>> order, bounds = group_order(np.array([1, 0, 1]))
     >>> order.tolist(), bounds
@@ -111,7 +111,7 @@ def group_order(groups: NDArray[Any]) -> tuple[NDArray[np.int64], list[int]]:
 
 
 def stable_order(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the order of at least one integer; equal ones keep their order.
+    """Return the stable sort order of at least one integer.
 
     >>> stable_order(np.array([70_000, -5, 3, -5])).tolist()
     [1, 3, 2, 0]
@@ -128,7 +128,7 @@ def stable_order(numbers: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def order_by(*columns: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the order of rows by several columns of integers, the first one first.
+    """Return the sort order of rows by several integer columns, the most significant first.
 
     One sort of packed numbers takes half the time of `numpy.lexsort`, which sorts by one column after the other.
 
@@ -152,7 +152,7 @@ def unions_ns(starts: NDArray[np.int64], ends: NDArray[np.int64], bounds: list[i
     >>> unions_ns(np.array([0, 5, 3, 20]), np.array([10, 8, 7, 30]), [0, 2, 4]).tolist()
     [10, 14]
     """
-    # Groups are laid one after another on one axis, as many at a time as it has room for.
+    # Groups are laid end to end on one axis, as many at a time as fit.
     length = int(ends.max() - starts.min()) + 1
     together = max(1, 2**62 // length)
     found = []

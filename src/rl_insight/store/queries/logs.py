@@ -76,7 +76,7 @@ class LogHistogram(msgspec.Struct, frozen=True):
 
 
 class EventConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to look for; conditions add up."""
+    """Which events to look for; all conditions must match."""
 
     text: str | None = None
     start_ns: int | None = None

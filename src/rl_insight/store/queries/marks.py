@@ -122,7 +122,7 @@ def read_annotations(cursor: Cursor) -> list[Annotation]:
 
 
 def annotate(store: RunStore, time_ns: int, text: str) -> list[Annotation]:
-    """Set the annotation of a time; an empty text removes it. Returns all annotations.
+    """Set the annotation of a time and return all annotations; an empty string removes it.
 
     Raises:
         QueryError: there are too many, or it is too long.

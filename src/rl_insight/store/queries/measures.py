@@ -24,7 +24,7 @@ MAX_ROWS: Final = 2_000_000
 """How many spans are in memory at once; each takes up to 100 bytes while it is measured."""
 SHARES: Final = (0.5, 0.95, 0.99)
 _MANY: Final = 200
-"""From this many groups on, they are measured together."""
+"""At this many groups or more, they are measured together."""
 _SLICES: Final = 1024
 _TOTALS = """
     SELECT count(*), sum(duration_ns), max(duration_ns), count(*) FILTER (failed), min(start_ns), max(start_ns)
@@ -131,7 +131,7 @@ def in_slices(
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield the rows of a statement slice by slice of a column, `MAX_ROWS` at a time.
 
-    A slice has full intervals of a width; it has more rows only if a single interval does.
+    A slice consists of complete intervals; it has more rows only if a single interval does.
     """
     first, last = extent
     words = {"{rows}": rows, "{column}": column}
@@ -148,7 +148,7 @@ def share_of_lengths(execute: Execute, rows: str, count: int) -> list[float]:
 
 
 class Length(NamedTuple):
-    """A length, how many spans are shorter, and how many are as long."""
+    """A length, how many spans are shorter, and how many are equally long."""
 
     length: int
     shorter: int
@@ -176,7 +176,7 @@ def lengths_at(execute: Execute, rows: str, ranks: Sequence[int]) -> dict[int, L
 
 
 def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
-    """Return where slices of at most so many numbered rows start; a single number may have more.
+    """Return the starts of slices of at most `at_most` numbered rows; a single number may have more.
 
     >>> slice_edges([(0, 5), (1, 3), (7, 4), (8, 90), (9, 1)], 8)
     [0, 7, 8, 9]
@@ -192,7 +192,7 @@ def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
 
 
 def _filled(sql: str, words: Mapping[str, str]) -> str:
-    """Fill in a statement; `rows` may have placeholders that are filled later, so not with `str.format`."""
+    """Fill in a statement; not with `str.format`, since `rows` may have placeholders that are filled in later."""
     for place, word in words.items():
         sql = sql.replace(place, word)
     return sql

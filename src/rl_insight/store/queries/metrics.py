@@ -22,7 +22,7 @@ Axis = Literal["time", "step"]
 MAX_POINTS = 5_000
 MAX_LINES = 500
 PROCESS_LABELS = ("process_id", "role", "rank", "host")
-"""Every series also has these labels, of the process that recorded it."""
+"""Every series also has these labels, from the process that recorded it."""
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Matcher(msgspec.Struct, frozen=True):
-    """A condition on a label: equal to a text, or fully matched by a regular expression (RE2)."""
+    """A condition on a label: equal to a string, or fully matched by a regular expression (RE2)."""
 
     label: str
     value: str
@@ -99,7 +99,7 @@ _METRICS = """
     FROM series GROUP BY name, kind ORDER BY name, kind
 """
 
-# The whole table is small: a row for each metric, label set and process.
+# The table is small: one row per metric, label set and process.
 _SERIES = """
     SELECT series_id, kind, series.labels, clock_offset_ns, process_id, role, coalesce(rank::VARCHAR, ''), host
     FROM series JOIN processes USING (process) WHERE name = $name
@@ -190,7 +190,7 @@ class Chosen(msgspec.Struct, frozen=True):
     labels: list[dict[str, str]]
 
     def parameters(self) -> Parameters:
-        """Return them as SQL parameters."""
+        """Return the SQL parameters."""
         return {"series": self.series, "lines": self.lines, "offsets": self.offsets}
 
 
@@ -263,11 +263,11 @@ def range_query(
     """Return the values of a gauge or counter in intervals; with `smoothing`, as exponential moving averages.
 
     Args:
-        cursor: of the run.
-        metric: its name.
+        cursor: a read cursor of the run.
+        metric: the metric's name.
         start_ns: aligned time.
         end_ns: aligned time, exclusive.
-        width: of an interval, in nanoseconds or steps.
+        width: the interval width, in nanoseconds or steps.
         aggregation: default `avg` for gauges, `rate` (per second, or per step) for counters.
         matchers: conditions on labels, as `label=value` or `label=~regex`, all of which must hold.
         group_by: labels to group by; None or `*` keeps every series separate, an empty list makes one line.

@@ -75,7 +75,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def natural_key(text: str) -> list[tuple[int, str]]:
-    """Return a key that sorts numbers within texts by their value.
+    """Return a key that sorts numbers within strings by value.
 
     >>> sorted(["rank_10", "rank_2"], key=natural_key)
     ['rank_2', 'rank_10']

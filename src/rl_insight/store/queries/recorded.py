@@ -19,7 +19,7 @@ SPAN_FRAGMENTS: Final = {"spans_from": "start_ns >= $spans_from", "spans_until":
 
 
 def clock_offsets(cursor: Cursor) -> tuple[int, int]:
-    """Return the least and the largest clock offset of all processes."""
+    """Return the smallest and the largest clock offset of all processes."""
     ((least, most),) = cursor.execute(_OFFSETS).fetchall()
     return least, most
 

@@ -74,7 +74,7 @@ def write_notes(store: RunStore, tags: Iterable[str] | None = None, notes: str |
     """Set the tags or the notes of a run, or both; None keeps the current value.
 
     Raises:
-        QueryError: there are too many tags, or one or the notes are too long.
+        QueryError: there are too many tags, or a tag or the notes are too long.
     """
     clean = None if tags is None else list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
     if clean is not None and len(clean) > MAX_TAGS:

@@ -15,7 +15,7 @@ from rl_insight.store.queries.steps import step_range, stepped_spans
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spans to analyze: all, one step, the last steps, a window; conditions add up.
+    """Which spans to analyze: all, one step, the last steps, a window; all conditions must match.
 
     Spans are clipped to a window, and open spans count up to now.
     """

@@ -52,7 +52,7 @@ class GroupStep(msgspec.Struct, frozen=True):
 
 
 class GroupPage(msgspec.Struct, frozen=True):
-    """A page of groups, how many there are in all, and how many of those are dead."""
+    """A page of groups, the total count, and how many of them are dead."""
 
     total: int
     dead: int

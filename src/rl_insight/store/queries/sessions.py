@@ -22,7 +22,7 @@ SessionDetail = Literal["full", "phases", "brief"]
 
 
 class SessionInFlight(msgspec.Struct, frozen=True):
-    """A session that has not ended, and what it is doing."""
+    """A session that has not ended, and its current phase."""
 
     session_id: str
     task_id: str | None
@@ -98,7 +98,7 @@ SAMPLE: Final = "sample"
 
 
 class SessionConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to look for; conditions add up."""
+    """Which sessions to look for; all conditions must match."""
 
     session_id: str | None = None
     task_id: str | None = None
@@ -188,12 +188,12 @@ def sessions_in_flight(cursor: Cursor, now_ns: int, limit: int = 1_000) -> list[
 def close_lost_sessions(
     store: RunStore, now_ns: int, grace_s: float = 30.0, *, listening_since_ns: int = 0
 ) -> list[str]:
-    """Close the sessions whose process ended or fell silent without finishing them; returns their ids.
+    """Close the sessions whose process ended or fell silent without finishing them; return their ids.
 
     If a silent process reports again, the next commit of its batches reverts this.
 
     Args:
-        store: of the run.
+        store: the run's store.
         now_ns: the server's time.
         grace_s: how long to wait beyond the heartbeats of a silent process, or after the last batch of one that ended:
             other batches may still be in flight.

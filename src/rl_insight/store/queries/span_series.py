@@ -171,7 +171,7 @@ class _Part(NamedTuple):
     """Rows of single spans to show."""
 
     def interval(self, shown: dict[int, SpanPoint]) -> SpanInterval:
-        """Return it with its longest span."""
+        """Return the interval with its longest span."""
         p50, p95 = self.shares
         return SpanInterval(self.x, self.spans, self.errors, p50, p95, self.longest, shown[self.longest_row].span_id)
 

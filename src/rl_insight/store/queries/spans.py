@@ -87,7 +87,7 @@ class OpenWork(msgspec.Struct, frozen=True):
 
 
 class SpanConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spans to look for; conditions add up. Parts of texts match in any case."""
+    """Which spans to look for; all conditions must match. Substring matches ignore case."""
 
     name: str | None = None
     """The full name."""
@@ -161,12 +161,12 @@ _FRAGMENTS = {
     "from_ns": "{start} >= $from_ns",
     "until_ns": "{start} < $until_ns",
     "error": "error ILIKE $error ESCAPE '!'",
-    # The value must occur in the text, which is much faster to rule out than to parse.
+    # A substring test, much faster than parsing, rules out most rows.
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
 }
-# Where a text may be. Each place is searched separately: DuckDB checks each distinct session id once and skips parts of
-# a file by one column, but not within an OR, which takes 25% longer.
+# Where search text may occur. Each place is searched separately: DuckDB checks each distinct session id once and skips
+# parts of a file by one column, but not within an OR, which takes 25% longer.
 _TEXT_PLACES = (
     "name_id IN (SELECT name_id FROM names WHERE {name})",
     "{part}{attributes}",
@@ -176,7 +176,7 @@ _TEXT_PLACES = (
 _TEXT_COLUMNS = ("name", "attributes", "error", "session_id")
 _LIKE = "{column} ILIKE $text"
 _CONTAINS = "contains(lower({column}), lower($text))"
-"""For texts with ILIKE wildcards: escaping them takes 50% longer."""
+"""For search text with ILIKE wildcards: escaping them takes 50% longer."""
 _CASELESS = re.compile(r"[^A-Za-z\x80-\U0010ffff]{2,}")
 _COUNTED = "(step = $step OR (step IS NULL AND {start} >= $step_from_ns AND {start} < $step_until_ns))"
 _NAMES = "SELECT name_id FROM names WHERE {where}"
@@ -315,7 +315,7 @@ def _values(cursor: Cursor, chosen: SpanConditions) -> Parameters:
 
 
 def _text_places(text: str) -> tuple[Parameters, list[str]]:
-    """Return the pattern of a text, and a condition for each place where it may be."""
+    """Return the pattern of a search text, and a condition for each place where it may occur."""
     pattern = like_pattern(text)
     has_wildcards = "!" in pattern
     sought: Parameters = {"text": text if has_wildcards else pattern}

@@ -36,7 +36,7 @@ class SqlResult(msgspec.Struct, frozen=True):
     types: list[str]
     rows: list[list[Any]]
     truncated: bool
-    """The limits cut off some rows."""
+    """Whether rows are missing because of the limits."""
 
 
 class SqlLimits(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class SqlLimits(msgspec.Struct, frozen=True):
 
 
 def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
-    """Run one SELECT on a run; returns a `SqlResult` as JSON.
+    """Run one SELECT on a run; return a `SqlResult` as JSON.
 
     A file that this process has open for writing is copied for it.
 
@@ -130,8 +130,8 @@ def _checked(answer: bytes, returncode: int, errors: str) -> bytes:
     if returncode:
         last = errors.strip().splitlines()[-1:]
         raise QueryError(
-            "the query ended its process, most likely because it needs more memory than it may have"
-            f"{': ' + last[0] if last else ''}. Ask for less."
+            "the query crashed its process, most likely because it exceeded its memory limit"
+            f"{': ' + last[0] if last else ''}. Narrow the query."
         )
     if answer.startswith(b'{"error":'):
         raise QueryError(json.loads(answer)["error"])

@@ -27,7 +27,7 @@ def main() -> None:
     try:
         answer = _answer(request)
     except MemoryError:
-        answer = msgspec.json.encode({"error": "the query needs more memory than it may have."})
+        answer = msgspec.json.encode({"error": "the query exceeded its memory limit."})
     sys.stdout.buffer.write(answer)
 
 
@@ -43,7 +43,7 @@ def _answer(request: dict[str, Any]) -> bytes:
         connection.execute("BEGIN TRANSACTION READ ONLY")
         return _rows(connection.execute(request["sql"]), request["max_rows"], request["max_bytes"])
     except duckdb.OutOfMemoryException:
-        return msgspec.json.encode({"error": "the query needs more memory than it may have."})
+        return msgspec.json.encode({"error": "the query exceeded its memory limit."})
     except duckdb.Error as error:
         return msgspec.json.encode({"error": f"DuckDB refused the query: {error}"})
 

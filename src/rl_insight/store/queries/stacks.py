@@ -11,17 +11,17 @@ from rl_insight.schema.stacks import STACKS_EVENT, Stack, read_told
 from rl_insight.store.queries.base import Cursor
 
 _LATEST = """
-    WITH told AS (
+    WITH reported AS (
         SELECT
             coalesce(CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, '$.process_id') END,
                 process_id) AS process_id,
-            time_ns + clock_offset_ns AS moment, attributes
+            time_ns + clock_offset_ns AS aligned_ns, attributes
         FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
         WHERE name = $name
     )
-    SELECT process_id, role, rank, host, moment, attributes
-    FROM told JOIN processes USING (process_id)
-    QUALIFY row_number() OVER (PARTITION BY process_id ORDER BY moment DESC) = 1
+    SELECT process_id, role, rank, host, aligned_ns, attributes
+    FROM reported JOIN processes USING (process_id)
+    QUALIFY row_number() OVER (PARTITION BY process_id ORDER BY aligned_ns DESC) = 1
     ORDER BY role, rank, process_id
 """
 _RUNNING = """
@@ -87,8 +87,8 @@ def function_of(frame: str) -> str:
 
 
 def _process_stacks(row: tuple[Any, ...]) -> ProcessStacks:
-    process_id, role, rank, host, moment, attributes = row
+    process_id, role, rank, host, aligned_ns, attributes = row
     stacks = read_told(attributes).stacks
     return ProcessStacks(
-        process_id=process_id, role=role or "", rank=rank, host=host or "", time_ns=moment, stacks=stacks
+        process_id=process_id, role=role or "", rank=rank, host=host or "", time_ns=aligned_ns, stacks=stacks
     )

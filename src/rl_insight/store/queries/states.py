@@ -1,4 +1,4 @@
-"""The states and phases of all lanes in the time of some steps, as arrays; where a role has none, its spans."""
+"""The states and phases of all lanes during some steps, as arrays; where a role has none, its spans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LanePlace(NamedTuple):
 
 
 class States:
-    """The states and phases of all lanes in the time of some steps; aligned nanoseconds.
+    """The states and phases of all lanes during some steps; aligned nanoseconds.
 
     With `spans_of`, the phases and outer spans of that role instead.
     """
@@ -82,14 +82,14 @@ class States:
         self.active = set(np.unique(self.columns["lane_id"]).tolist())
         self.is_phase: NDArray[np.bool_] = self.columns["is_phase"]
         self.stated = set(np.unique(self.columns["lane_id"][~self.is_phase]).tolist())
-        """Lanes that have more than phases of sessions."""
+        """Lanes that have more than session phases."""
 
     def roles(self) -> set[str]:
         """Return the roles that have states."""
         return {self.lanes[lane_id].role for lane_id in self.active}
 
     def has_states(self, role: str) -> bool:
-        """Return whether a role has more than phases of sessions."""
+        """Return whether a role has more than session phases."""
         return any(self.lanes[lane_id].role == role for lane_id in self.stated)
 
 

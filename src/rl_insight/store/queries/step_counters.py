@@ -117,7 +117,7 @@ def _steps(
 
 
 def _first_length_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
-    """Return when the first step of a process started by the step time that the framework reports."""
+    """Return when the first step of a process started, according to the step time that the framework reports."""
     given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
     rows = cursor.execute(_FIRST_LENGTH, given).fetchall() if times else []
     if not rows:

@@ -146,7 +146,7 @@ _FILLED = """(
 
 
 def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: int | None = None) -> list[Step]:
-    """Return the latest steps, in order; with `last`, of those up to this number.
+    """Return the latest steps, in order; with `last`, only those up to this number.
 
     A step lasts until the leading role starts the next one; the last step of a run that has ended lasts until that
     role's last record.
@@ -226,7 +226,7 @@ def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
 
 @lru_cache(maxsize=1024)
 def leadership(role: str) -> int:
-    """Return how well a role's name fits the one that leads the steps: 2 well, 1 maybe, 0 hardly.
+    """Return how likely a role leads the steps, judging by its name: 2 likely, 1 possible, 0 unlikely.
 
     >>> leadership("trainer"), leadership("worker"), leadership("rollout")
     (2, 1, 0)
@@ -261,7 +261,7 @@ def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
         members = [one for one in seen if one.generation == generation]
         starts = [one.first_ns for one in members]
         end_ns = max(one.last_ns for one in members)
-        # Metrics alone do not tell how long the last step took.
+        # Metrics alone do not show how long the last step took.
         is_open = end_ns <= starts[-1] or (is_running and generation == last_generation)
         for one, end in zip(members, [*starts[1:], None if is_open else end_ns], strict=True):
             found[one.step] = StepWindow(one.step, one.first_ns, end)

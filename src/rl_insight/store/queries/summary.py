@@ -55,7 +55,7 @@ class ProcessHealth(msgspec.Struct, frozen=True):
     silent_s: float
     heartbeat_s: float
     state: Liveness
-    """`live`, `silent` (several of its heartbeats are missing) or `ended` (in order)."""
+    """`live`, `silent` (several of its heartbeats are missing) or `ended` (clean shutdown)."""
     clock_offset_ns: int
     batches: int
     missing_batches: int
@@ -131,8 +131,8 @@ def summary(cursor: Cursor) -> RunSummary:
 def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
     """Return when the first record of a run started and the last one ended; aligned nanoseconds.
 
-    DuckDB knows the range of a column without reading it. Only the rows at its ends are read and aligned, those that
-    may be first or last by any of the clocks. So the cost does not depend on the length of the run.
+    DuckDB knows the range of a column without reading it. Only the rows at its ends, those that may
+    be first or last by any of the clocks, are read and aligned, so the cost does not depend on the length of the run.
     """
     least, most = clock_offsets(cursor)
     starts, ends = [], []

@@ -152,7 +152,7 @@ _MERGE = """
     FROM found
     GROUP BY lane_id, depth, is_open, start_ns // $pixel, longest_ns >= $pixel,
         CASE WHEN $by_name OR longest_ns >= $pixel THEN name_id ELSE -1 END,
-        -- Spans that begin together and can be told apart by eye stay apart: they run concurrently.
+        -- Spans that begin together but are visibly different are not merged: they run concurrently.
         CASE WHEN longest_ns >= $apart THEN span_id ELSE 0 END
 """
 
@@ -241,8 +241,8 @@ def timeline(
         answer,
         start_ns=start_ns - origin_ns,
         end_ns=end_ns - origin_ns,
-        block_start_ns=[moment - origin_ns for moment in answer.block_start_ns],
-        block_end_ns=[moment - origin_ns for moment in answer.block_end_ns],
+        block_start_ns=[time_ns - origin_ns for time_ns in answer.block_start_ns],
+        block_end_ns=[time_ns - origin_ns for time_ns in answer.block_end_ns],
         step=_steps(cursor, answer, least, most) if with_steps else answer.step,
     )
 

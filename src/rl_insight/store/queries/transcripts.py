@@ -1,4 +1,4 @@
-"""The transcript of a session: the texts that its spans and events carry, as a conversation."""
+"""The transcript of a session: the text in its spans and events, as a conversation."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any text was recorded: false if `recorder.capture_text` is off, or the session is not in the sample of
     its step."""
     characters: int
-    """Of all texts, including those not recorded or not in this answer."""
+    """The length of all text, including text not recorded or not in this answer."""
     is_cut: bool
-    """Whether texts in this answer are truncated."""
+    """Whether text in this answer is truncated."""
 
 
 def session_transcript(cursor: Cursor, session_id: str, max_characters: int = 1_000_000) -> Transcript | None:
-    """Return a session as a conversation: prompt, turns, tool calls and reward, from the recorded texts."""
+    """Return a session as a conversation: prompt, turns, tool calls and reward, from the recorded text."""
     found, _ = sessions(cursor, SessionConditions(session_id=session_id), limit=1, detail="brief")
     if not found:
         return None
