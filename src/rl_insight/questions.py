@@ -171,4 +171,4 @@ QUESTIONS: dict[str, Question] = {
     "logs/histogram": Question("logs", queries.log_histogram),
     "events": Question("logs", queries.search_events),
 }
-"""By name, which is the path of the route below `/api/v1/`."""
+"""By name, which is the path of the route under `/api/v1/`."""

@@ -43,7 +43,7 @@ class ServerClient:
         return self.call("GET", path, conditions=conditions)
 
     def call(self, method: str, path: str, content: Any = None, conditions: Mapping[str, Any] | None = None) -> Any:
-        """Send a request with an optional JSON body; returns the JSON of the response. Errors are those of `get`."""
+        """Send a request with an optional JSON body; return the JSON of the response. Errors are those of `get`."""
         query = urlencode(list(_pairs(conditions or {})))
         return self.checked(*self.request(method, f"{path}?{query}" if query else path, content))
 
@@ -62,7 +62,7 @@ class ServerClient:
         return answer
 
     def request(self, method: str, path: str, content: Any = None) -> tuple[int, bytes]:
-        """Send a request; returns the status and the body of the response."""
+        """Send a request; return the status and the body of the response."""
         body = None if content is None else msgspec.json.encode(content)
         with self._lock:
             try:
@@ -77,12 +77,11 @@ class ServerClient:
         return reply.status, reply.body
 
     def _refusal(self, status: int, answer: Any) -> str:
-        said = str(answer.get("error") or answer.get("detail") or answer) if isinstance(answer, dict) else str(answer)
+        reason = str(answer.get("error") or answer.get("detail") or answer) if isinstance(answer, dict) else str(answer)
         if status == 401:
-            return (
-                f"{self._connection.address} refused the request: {said} Give its token: --token, or {TOKEN_VARIABLE}."
-            )
-        return said
+            address = self._connection.address
+            return f"{address} refused the request: {reason} Give its token: --token, or {TOKEN_VARIABLE}."
+        return reason
 
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -27,7 +27,7 @@ def runs(*, server: str | None = None, token: str | None = None, data_dir: str |
     'grpo-7b-20260131-120000-9f3a'
 
     Args:
-        server: its URL; by default `RL_INSIGHT_SERVER_URL`, else the server of this machine, else the run files here.
+        server: a server's URL; by default `RL_INSIGHT_SERVER_URL`, else this machine's server, else its run files.
         token: the server's access token; by default `RL_INSIGHT_TOKEN`.
         data_dir: use this data directory, or the server that runs on it.
 
@@ -75,7 +75,7 @@ def _run_files() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise InsightError(
-            f"cannot read run files: the package {error.name} is not installed. Start a server or pass one with  "
+            f"cannot read run files: the package {error.name} is not installed. Start a server or pass one with "
             'server=URL, or install the file reader: pip install "rl-insight[server]" (Python 3.11 or newer).'
         ) from error
 

@@ -54,7 +54,7 @@ def longest(source: RunSource, conditions: Mapping[str, Any], most: int | None) 
 
 
 def sessions(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
-    """Yield sessions in their order."""
+    """Yield sessions in the requested order."""
     offset = 0
     while most is None or offset < most:
         wanted = PAGE if most is None else min(PAGE, most - offset)

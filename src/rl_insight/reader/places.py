@@ -31,8 +31,7 @@ def find_place(server: str | None = None, token: str | None = None, data_dir: st
     """Return where to look for runs.
 
     In order of precedence: `server`; the server that runs on `data_dir`, or `data_dir` itself; `RL_INSIGHT_SERVER_URL`;
-    the
-    server that runs on the default data directory, or that directory. `token` defaults to `RL_INSIGHT_TOKEN`.
+    the server that runs on the default data directory, or that directory. `token` defaults to `RL_INSIGHT_TOKEN`.
     """
     url = server or (None if data_dir is not None else os.environ.get(SERVER_VARIABLE) or None)
     directory = default_data_dir() if data_dir is None else Path(data_dir).expanduser()

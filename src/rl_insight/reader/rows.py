@@ -65,7 +65,7 @@ class Rows:
         return list(self)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """Return the rows as columns; objects, such as attributes, as JSON text."""
+        """Return the rows as columns; objects, such as attributes, as JSON strings."""
         columns: dict[str, list[Any]] = {}
         count = 0
         for count, row in enumerate(self, 1):
@@ -100,7 +100,7 @@ class Rows:
         return polars.DataFrame(self.to_columns(), strict=False, infer_schema_length=None)
 
     def __repr__(self) -> str:
-        """Name the rows; reads nothing."""
+        """Describe the rows without reading them."""
         where = ", ".join(f"{name}={value!r}" for name, value in self._conditions.items())
         most = "" if self._limit is None else f", at most {self._limit:,}"
         return f"<{self._title}{f' where {where}' if where else ''}{most}>"
@@ -116,7 +116,7 @@ def _check(title: str, allowed: frozenset[str], conditions: Mapping[str, Any], l
 
 
 def _flat(values: list[Any]) -> list[Any]:
-    """Return a column whose values have one type: objects as JSON text, mixed types as text."""
+    """Return a column whose values have one type: objects as JSON strings, mixed types as strings."""
     if any(isinstance(value, (dict, list)) for value in values):
         return [None if value is None else msgspec.json.encode(value).decode() for value in values]
     kinds = {type(value) for value in values if value is not None}

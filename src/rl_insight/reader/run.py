@@ -72,14 +72,14 @@ class Run:
         order: Literal["oldest", "newest", "longest"] = "oldest",
         **conditions: Any,
     ) -> Rows:
-        """Return spans; `longest` first needs `head(n)`.
+        """Return spans; the order `longest` requires `head(n)`.
 
         Args:
             name: the full name; `name_contains` matches a part of it.
             step: recorded in this training step.
-            role: of processes of this role.
+            role: the role of their processes.
             status: `open` spans have not ended.
-            session_id: of this session.
+            session_id: the session they belong to.
             order: the sort order.
             **conditions: `name_contains`, `text`, `attribute`, `error`, `lane`, `trace_id`, `longer_than_ns`,
                 `start_ns`, `end_ns`.
@@ -106,7 +106,7 @@ class Run:
 
         Args:
             status: one or several of `accepted`, `failed`, `pending` and so on.
-            step: of this training step; use `first_step` and `last_step` for a range.
+            step: the training step; use `first_step` and `last_step` for a range.
             order: a field to sort by.
             descending: largest first.
             **conditions: `session_id`, `task_id`, `group_id`, `reason`, `role`, `rank`, `first_step`, `last_step`,
@@ -135,7 +135,7 @@ class Run:
     ) -> Rows:
         """Return the values of a metric: one row per step or interval and group of series.
 
-        A histogram has three rows instead, the column `quantile` says which: 0.5, 0.95 or 0.99.
+        A histogram has three rows instead, identified by the column `quantile`: 0.5, 0.95 or 0.99.
 
         Args:
             name: the metric's name, as it was recorded or as `metrics()` lists it.
@@ -180,7 +180,7 @@ class Run:
                 yield {("step" if by == "step" else "time_ns"): x, "value": _SPECIAL.get(y, y), **line["labels"]}
 
     def steps(self, *, first: int | None = None, last: int | None = None) -> Rows:
-        """Return the training steps with their times; `head(n)` are the last n of them."""
+        """Return the training steps with their times; `head(n)` returns the last n."""
         return self._rows("steps", partial(pages.steps, self._source), _STEP_RANGE, {"first": first, "last": last})
 
     def breakdown(self, *, first: int | None = None, last: int | None = None, role: str | None = None) -> Rows:

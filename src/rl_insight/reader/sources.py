@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _API = "/api/v1/"
 _MAX_ANSWER_BYTES = 512 * 1024**2
 _MAX_SQL_MEMORY_BYTES = 8 * 1024**3
-"""The limits of a query on a file; a server has its settings."""
+"""The limits of a query on a file; a server uses its settings."""
 
 
 class RunSource(ABC):
@@ -40,7 +40,7 @@ class RunSource(ABC):
 
     @abstractmethod
     def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
-        """Run one SELECT; returns `columns`, `types`, `rows` and `truncated`."""
+        """Run one SELECT; return `columns`, `types`, `rows` and `truncated`."""
 
     @abstractmethod
     def compare(self, other: RunSource) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class ServerSource(RunSource):
         return without_credentials(self._client.server.url)
 
     def ask(self, question: str, **conditions: Any) -> Any:
-        """Ask the route."""
+        """Query the route."""
         return self._client.get(_API + question, {**conditions, "run": self.run_id})
 
     def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class ServerSource(RunSource):
         return found
 
     def compare(self, other: RunSource) -> dict[str, Any]:
-        """Ask the route."""
+        """Query the route."""
         found: dict[str, Any] = self.ask("runs/compare", other=other.run_id)
         return found
 

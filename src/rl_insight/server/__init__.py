@@ -1,1 +1,1 @@
-"""The server: one process that takes events from everything, keeps them, and answers questions about them."""
+"""The server: one process that ingests events from all sources, stores them, and answers queries about them."""

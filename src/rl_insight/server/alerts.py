@@ -56,7 +56,7 @@ class Alerts:
             self._thread.start()
 
     def send(self, run_id: str, finding: Finding, event: str) -> bool:
-        """Queue an alert without blocking; returns False if the settings exclude it."""
+        """Queue an alert without blocking; return False if the settings exclude it."""
         if self._thread is None or not self._is_wanted(finding):
             return False
         base = self._link.rstrip("/")
@@ -81,7 +81,7 @@ class Alerts:
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
-            logger.debug("the alert queue is full: the thread ends by the flag")
+            logger.debug("the alert queue is full: the thread stops when it sees the flag")
         self._thread.join(timeout_s)
 
     def _deliver_all(self) -> None:

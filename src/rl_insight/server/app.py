@@ -181,7 +181,7 @@ def _new_app(services: Services | None, title: str, direct_endpoints: dict[str, 
 async def error_answer(request: Request, error: Exception) -> Response:
     """Return the response to a request that failed."""
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # there is no one to read it
+        return Response(status_code=400)  # the client cannot read it
     if isinstance(error, HTTPException):
         sentence = str(error.detail)
         if error.status_code == 404 and sentence == "Not Found":
@@ -196,7 +196,7 @@ async def error_answer(request: Request, error: Exception) -> Response:
     sentence, headers = str(error), {}
     if isinstance(error, MemoryError):
         logger.warning("refused %s %s: not enough memory", request.method, request.url.path)
-        sentence = "there is not enough memory for this now. Try again when fewer requests are in flight."
+        sentence = "not enough memory for this request. Try again when fewer requests are in flight."
     if status in {429, 503, 507}:
         headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
     return _error(sentence, status, headers)

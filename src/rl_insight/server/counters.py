@@ -101,7 +101,7 @@ class Reservation:
         self._held = 0
 
     def grow(self, size: int) -> bool:
-        """Reserve more; returns False if there is no room."""
+        """Reserve more; return False if there is no room."""
         if not self._budget._move(self._held, size):
             return False
         self._held += size

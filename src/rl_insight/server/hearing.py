@@ -22,7 +22,7 @@ class Hearing:
 
     def __init__(self, started_ns: int) -> None:
         self.since_ns = started_ns
-        """Since when the server has been listening: a process not heard since then is silent."""
+        """When the server started listening: a process that has not reported since then is silent."""
         self._late = (0, 0)
         """The largest recent delay of a delivery, and when it arrived."""
 
@@ -40,7 +40,7 @@ class Hearing:
         return late_ns if now_ns - arrived_ns < _REMEMBERED_NS else 0
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait like `Event.wait`, and detect if it takes far too long."""
+        """Wait like `Event.wait`, and detect when that takes far too long."""
         began = time.monotonic_ns()
         is_set = stop.wait(seconds)
         if time.monotonic_ns() - began > seconds * 1e9 + LATE_NS:

@@ -164,7 +164,7 @@ class Ingest:
             submission.refuse(str(error))
         submission.processes.update(batch.process.process_id for batch, _ in found)
         submission.hosts.update(batch.process.host for batch, _ in found)
-        # Batches stored before, as after a request that was stored in part, must not fill the queue again: otherwise a
+        # Batches already stored, as when a request was stored in part, must not fill the queue again: otherwise a
         # request larger than the queue would never be stored completely.
         known = self._collector.are_published([batch for batch, _ in found])
         submission.duplicates += sum(known)

@@ -1,4 +1,4 @@
-"""Runs a server in this process: listens, announces itself, serves until a signal, and stores what it accepted."""
+"""Runs a server in this process: listens, announces itself, serves until a signal, and stores all accepted batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOG_BYTES = 10 * 1024 * 1024
 
 
 def serve(settings: ServerSettings, announce: Announce) -> int:
-    """Run a server until SIGINT or SIGTERM; returns the exit code: 0, or 130 after Ctrl+C."""
+    """Run a server until SIGINT or SIGTERM; return the exit code: 0, or 130 after Ctrl+C."""
     directory = DataDirectory(settings.directory)
     try:
         _log_to_file(directory.path, settings.log_level)
@@ -85,7 +85,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
 
             def ready() -> None:
                 services.is_ready = True
-                directory.write(record)  # clients take the server for ready once they can read this
+                directory.write(record)  # clients consider the server ready once they can read this
                 stack.callback(_adopt_spools(record).close)
                 logger.info("the server is ready at %s (pid %d)", record.url, record.pid)
                 announce(record)
@@ -99,7 +99,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
 
 
 def _adopt_spools(record: ServerRecord) -> HttpTransport:
-    """Deliver batches that processes on this machine spooled while no server ran, and exited before delivering."""
+    """Deliver batches spooled by processes on this machine that exited while no server was running."""
     return HttpTransport(
         None,
         process_id=f"server-{record.pid}",
@@ -227,8 +227,8 @@ def _start_grpc(services: Services, settings: ServerSettings) -> OtlpGrpcServer 
         return None
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to us, because there are two servers, and sets an event when it listens."""
+class _UvicornServer(uvicorn.Server):
+    """A uvicorn server that leaves signals to us, because there are two servers, and sets an event once it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -250,7 +250,7 @@ def _run(
 ) -> int:
     main, otlp = (secured(make(services), services) for make in (create_app, create_otlp_app))
     apps = [(main, protocol_of(services, main)), (otlp, protocol_of(services))]
-    servers = [_Server(_uvicorn_config(*app, settings)) for app, _ in zip(apps, listeners, strict=False)]
+    servers = [_UvicornServer(_uvicorn_config(*app, settings)) for app, _ in zip(apps, listeners, strict=False)]
     return _event_loop()(_main(services, servers, listeners, ready))
 
 
@@ -264,7 +264,7 @@ def _event_loop() -> Callable[[Coroutine[Any, Any, int]], int]:
 
 
 async def _main(
-    services: Services, servers: list[_Server], listeners: list[socket.socket], ready: Callable[[], None]
+    services: Services, servers: list[_UvicornServer], listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
     code = 0
     loop = asyncio.get_running_loop()

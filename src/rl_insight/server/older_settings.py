@@ -92,7 +92,7 @@ def _check(key: str, value: Any, origin: str) -> None:
 
 
 def _is_default(value: Any) -> bool:
-    """Return whether a value is a default: empty, or below the directory that 0.3.0 ships."""
+    """Return whether a value is a default: empty, or under the directory that 0.3.0 ships."""
     return value is None or value == "" or bool(_DEFAULTS.match(str(value)))
 
 

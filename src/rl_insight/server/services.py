@@ -170,8 +170,8 @@ class Services:
         try:
             with self.runs.open(run_id) as store:
                 now_ns = time.time_ns()
-                heard_ns = now_ns - self.hearing.behind_ns(now_ns)
-                lost = queries.close_lost_sessions(store, heard_ns, listening_since_ns=self.hearing.since_ns)
+                as_of_ns = now_ns - self.hearing.behind_ns(now_ns)
+                lost = queries.close_lost_sessions(store, as_of_ns, listening_since_ns=self.hearing.since_ns)
         except RunNotFoundError:  # deleted since it was written
             self._written.pop(run_id, None)
             return
@@ -185,7 +185,7 @@ class Services:
         self.collector.drop_run(run_id)
 
     def apply_retention(self) -> list[str]:
-        """Delete the runs that exceed the retention settings; returns their ids."""
+        """Delete the runs that exceed the retention settings; return their ids."""
         retention = self.settings.retention
         if retention.max_age_days is None and retention.max_total_gb is None:
             return []
@@ -199,7 +199,7 @@ class Services:
         return deleted
 
     def close(self) -> bool:
-        """Commit accepted batches, then release everything; returns whether all were stored. Idempotent."""
+        """Commit accepted batches, then release everything; return whether all were stored. Idempotent."""
         self.is_ready = False
         self._stop.set()
         self.diagnosis.close()

@@ -14,23 +14,23 @@ _SELF, _NEIGHBOR = "self", "neighbor"
 
 
 class StackRequests:
-    """The requests that wait for the next batch of a process or a host; thread-safe."""
+    """The requests that are delivered with the next batch of a process or a host; thread-safe."""
 
     def __init__(self, *, enabled: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._enabled = enabled
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[tuple[str, str], dict[str, float]] = {}
-        """By whom is asked, a process itself or any process on a host: whose stacks, and since when."""
+        """By addressee (a process, or any process on a host): whose stacks are requested, and since when."""
         self._asked: dict[tuple[str, str], float] = {}
         """Requests to a process and to its neighbors are separate: one that could not answer may have become silent."""
 
     def ask(self, process_ids: Iterable[str]) -> int:
-        """Ask processes for their stacks; returns how many were not asked within the last minute."""
+        """Ask processes for their stacks; return how many were not asked within the last minute."""
         return self._request(_SELF, {one: one for one in process_ids})
 
     def ask_neighbors(self, silent: Mapping[str, str]) -> int:
-        """Ask other processes on their hosts for the stacks of silent processes; returns how many are new."""
+        """Ask other processes on their hosts for the stacks of silent processes; return how many are new."""
         return self._request(_NEIGHBOR, silent)
 
     def _request(self, kind: str, addressees: Mapping[str, str]) -> int:

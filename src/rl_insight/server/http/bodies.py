@@ -25,7 +25,7 @@ OVERLOADED = "too many requests are in flight. Retry later."
 
 
 class BodyError(InsightError):
-    """A refused body; `status` is the HTTP status, `reason` a word for the counters."""
+    """A refused body; `status` is the HTTP status, `reason` a label for the counters."""
 
     def __init__(self, message: str, *, status: int, reason: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Bodies that are too long, or do not fit into the memory that all requests share."""
+"""Refuses bodies that are too long or exceed the memory that all requests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that arrive too slowly, headers and body alike, and headers that never end."""
+"""Refuses requests whose headers or bodies arrive too slowly, and headers that never end."""
 
 from __future__ import annotations
 

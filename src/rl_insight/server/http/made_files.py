@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _SPAN_BYTES = 1_000
-"""Disk space for one span, generously."""
+"""Disk space per span, a generous estimate."""
 # Each of these keeps a core busy: more than two at once would slow down everything else.
-_turns = threading.BoundedSemaphore(2)
+_slots = threading.BoundedSemaphore(2)
 
 
 @contextmanager
-def turn() -> Iterator[None]:
+def work_slot() -> Iterator[None]:
     """Hold one of the two slots for work that keeps a core busy; without a free one, answer 429."""
-    if not _turns.acquire(blocking=False):
+    if not _slots.acquire(blocking=False):
         raise HTTPException(
             429,
             "other traces, exports or reports are being written: try again in a few seconds.",
@@ -39,7 +39,7 @@ def turn() -> Iterator[None]:
     try:
         yield
     finally:
-        _turns.release()
+        _slots.release()
 
 
 def check_room(services: Services, spans: int) -> None:
@@ -50,7 +50,7 @@ def check_room(services: Services, spans: int) -> None:
 
 
 def make_file(services: Services, name: str, write: Callable[[Path], object]) -> BinaryIO:
-    """Have `write` write a file, and return it open; it is unlinked already, so nothing is left behind.
+    """Write a file with `write` and return it open; it is already unlinked, so nothing is left behind.
 
     The store is not kept open while the file is sent, which may be slow.
 

@@ -40,7 +40,7 @@ def add_page(app: FastAPI, directory: Path) -> None:
 
     @app.get("/{path:path}", include_in_schema=False)
     def page(path: str) -> Response:
-        # A lookup: text of a request never becomes a path.
+        # A lookup: request text never becomes a path.
         files = folder.files()
         found = files.get(path)
         if found is not None:
@@ -129,7 +129,7 @@ def type_text(schema: Mapping[str, Any], named: Callable[[str], str] = str) -> s
 
 
 def content_text(described: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
-    """Return the type of a body: of its JSON, else the media type; empty for any."""
+    """Return the type of a body: its JSON type, else its media type; empty for any."""
     content: Mapping[str, Any] = described.get("content", {})
     kinds = [
         type_text(one.get("schema", {}), named) if media == "application/json" else media

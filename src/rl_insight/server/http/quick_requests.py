@@ -1,4 +1,4 @@
-"""Small requests that need neither a task nor the framework, such as thousands of processes send all the time.
+"""Small requests that need neither a task nor the framework, as thousands of processes send them all the time.
 
 Creating a task, an ASGI scope and the two messages of a response takes three times as long as reading a small batch.
 The quick route gets the body of a small POST as soon as it is complete, and its response is written when it is ready.
@@ -125,7 +125,7 @@ class LoopCalls:
         self._calls.append(function)
         if not self._is_woken:
             self._is_woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no one to answer
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so are all connections
                 self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:

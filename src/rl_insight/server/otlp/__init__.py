@@ -1,1 +1,1 @@
-"""OTLP in: traces, metrics and logs of any OpenTelemetry SDK, turned into batches."""
+"""OTLP ingest: converts traces, metrics and logs from any OpenTelemetry SDK to batches."""

@@ -41,7 +41,7 @@ class OtlpSubmission:
         self._guard = Lock()
 
     async def settled(self) -> OtlpOutcome:
-        """Wait for the commits without holding a thread."""
+        """Wait for the commits without blocking a thread."""
         return self._judge(await self._submission.settled())
 
     def settle(self) -> OtlpOutcome:
@@ -101,8 +101,8 @@ class _Sender:
         self._cadence = Cadence()
         self._sequence = itertools.count(first_assigned_sequence())
 
-    def heard(self, process: Process) -> Process:
-        """Note a request; returns the process with a heartbeat estimated from the pauses between its requests."""
+    def note_request(self, process: Process) -> Process:
+        """Record a request; return the process with a heartbeat estimated from the pauses between its requests."""
         heartbeat_s = self._cadence.hear(time.monotonic())
         if heartbeat_s == process.heartbeat_s:
             return process
@@ -187,7 +187,7 @@ class OtlpReceiver:
             sender = self._sender(process)
             # Requests of one process may overlap: updating its totals must be atomic.
             with sender.lock:
-                rows = rows_of(signal, entry, sender.heard(process), sender.totals)
+                rows = rows_of(signal, entry, sender.note_request(process), sender.totals)
             taken.append((sender, rows))
             if rows.rejected:
                 self._counters.refuse(route, "schema", rows.rejected)

@@ -21,7 +21,7 @@ from rl_insight.server.http.answers import (
     run_of,
     services_of,
 )
-from rl_insight.server.http.made_files import attachment, check_room, make_file, turn
+from rl_insight.server.http.made_files import attachment, check_room, make_file, work_slot
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries import Scope
 from rl_insight.store.run_files import file_name
@@ -87,7 +87,7 @@ def export(
                 for file in sorted(written.iterdir()):
                     packed.write(file, file.name)
 
-    with turn(), opened(request, run_id) as store:
+    with work_slot(), opened(request, run_id) as store:
         with store.reader() as cursor:
             check_selection(cursor, selection)
             check_room(services_of(request), count_spans(cursor, selection))
@@ -109,7 +109,7 @@ def trace(request: Request, selection: Selected, run: RunParameter = None) -> St
     `lane` is the name of a lane, or the process id or role of a process's own lane.
     """
     run_id = run_of(request, run)
-    with turn(), opened(request, run_id) as store:
+    with work_slot(), opened(request, run_id) as store:
         with store.reader() as cursor:
             spans = count_spans(cursor, selection)
         if spans > MAX_SPANS:
@@ -132,10 +132,10 @@ def report(
     transcripts: Annotated[bool, Query(description="With the recorded text of sessions.")] = False,
     run: RunParameter = None,
 ) -> StreamingResponse:
-    """Send the report of a run as `rl-insight report` writes it: of one step, of the last steps, or of all of them."""
+    """Send the report of a run as `rl-insight report` writes it: for one step, the last steps, or all of them."""
     services, run_id = services_of(request), run_of(request, run)
     scope = Scope(step=step, last_steps=last_steps)
-    with turn(), opened(request, run_id) as store:
+    with work_slot(), opened(request, run_id) as store:
         with store.reader() as cursor:
             check_scope(cursor, scope)
         check_room(services, 0)

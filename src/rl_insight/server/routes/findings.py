@@ -13,7 +13,7 @@ from pydantic import Field
 from rl_insight.diagnosis.run import Report, heard, replay, sketch_coverage
 from rl_insight.diagnosis.settings import check_rule, make_settings
 from rl_insight.server.http.answers import RunParameter, StrictBody, answers, json_answer, opened, reading, services_of
-from rl_insight.server.http.made_files import turn
+from rl_insight.server.http.made_files import work_slot
 from rl_insight.store import queries
 
 router = APIRouter(prefix="/api/v1")
@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Replay(StrictBody):
-    """Up to when, and how, a run is diagnosed."""
+    """Where the replay of a run ends, and its rules and thresholds."""
 
     at_ns: int | None = Field(default=None, ge=0, lt=2**62)
     at_step: int | None = Field(default=None, gt=-(2**62), lt=2**62)
@@ -59,7 +59,7 @@ def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Respo
     for name in how.only or ():
         check_rule(name)
     settings = make_settings(rules, None if how.only is None else frozenset(how.only))
-    with turn(), reading(request, run) as cursor:
+    with work_slot(), reading(request, run) as cursor:
         found = heard(cursor, replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step))
     return json_answer(found)
 

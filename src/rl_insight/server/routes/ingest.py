@@ -183,7 +183,7 @@ def _answer(services: Services, submission: Submission, outcome: Outcome) -> Res
 
 @lru_cache(maxsize=1024)
 def _receipt(accepted: int, duplicates: int, wanted_s: float) -> QuickAnswer:
-    """Return the response to a request all of whose batches are stored; most are the same."""
+    """Return the response to a request whose batches are all stored; most responses are identical."""
     answer = Response(msgspec.json.encode(_counts(accepted, duplicates, wanted_s)), media_type="application/json")
     return QuickAnswer(_secured(answer))
 

@@ -46,7 +46,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "longer_than_s": {"ge": 0, "le": 1e12},
     "match": {"max_length": 50, "description": "`label=value`, or `label=~regex` (RE2); all must match."},
     "max_blocks": {"ge": 100, "le": MAX_BLOCKS},
-    "max_characters": {"ge": 1, "le": MAX_CHARACTERS, "description": "Of text, in total."},
+    "max_characters": {"ge": 1, "le": MAX_CHARACTERS, "description": "The maximum total length of the text."},
     "max_gap_s": {"gt": 0, "le": 3600, "description": "Gaps between samples longer than this count as unknown."},
     "metric": {"max_length": 1000, "description": "The metric's name."},
     "most_reward": _NUMBER,
@@ -67,7 +67,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "step": _STEP,
     "steps": {"description": "Include the training step of each block."},
     "trace_id": {"pattern": "^[0-9a-fA-F]{32}$"},
-    "width": {"ge": 1, "lt": 2**62, "description": "Of an interval: nanoseconds, or steps on the step axis."},
+    "width": {"ge": 1, "lt": 2**62, "description": "The interval width: nanoseconds, or steps on the step axis."},
     "window": {"ge": 1, "le": MAX_WINDOW, "description": "Steps to compare on each side."},
 }
 """The limits of a condition, the same in every question."""

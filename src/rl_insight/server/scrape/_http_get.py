@@ -57,8 +57,8 @@ async def fetch(url: str, *, accept: str, timeout_s: float, limit: int) -> Page:
     except OSError as error:
         raise ScrapeError(error.strerror or str(error) or type(error).__name__) from error
     except (httptools.HttpParserError, UnicodeError, ValueError) as error:
-        told = error.__context__ if isinstance(error.__context__, InsightError) else None
-        raise ScrapeError(str(told) if told else "the response is not HTTP") from error
+        reason = error.__context__ if isinstance(error.__context__, InsightError) else None
+        raise ScrapeError(str(reason) if reason else "the response is not HTTP") from error
     except ScrapeError:
         raise
     except InsightError as error:

@@ -61,11 +61,11 @@ class Scraper:
         self._namespace = namespace
         self._hub_names = _hub_names(namespace)
         self._health: dict[str, TargetHealth] = {}
-        self._feeds: dict[tuple[str, str], _Feed] = {}
+        self._processes: dict[tuple[str, str], _TargetProcess] = {}
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
 
     def health(self) -> dict[str, TargetHealth]:
-        """Return the result of the last scrape of each target, by URL; without those not scraped yet."""
+        """Return the result of the last scrape of each target, by URL, except those not scraped yet."""
         known = {target.url for target in self._targets.list()}
         return {url: health for url, health in self._health.items() if url in known}
 
@@ -87,9 +87,9 @@ class Scraper:
 
     def _forget(self, url: str) -> None:
         self._health.pop(url, None)
-        ended = [self._feeds.pop(key) for key in [key for key in self._feeds if key[0] == url]]
-        # A target with a lease that is gone has ended, like a process that sent its last batch.
-        self._ingest.submit_batches([last for feed in ended if (last := feed.last_batch())], "scrape")
+        ended = [self._processes.pop(key) for key in [key for key in self._processes if key[0] == url]]
+        # A removed target that had a lease has ended, like a process that sent its last batch.
+        self._ingest.submit_batches([last for process in ended if (last := process.last_batch())], "scrape")
 
     async def _follow(self, url: str) -> None:
         while True:
@@ -113,11 +113,11 @@ class Scraper:
         problem = ""
         try:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
-            feed = self._feed(target)
+            process = self._process_of(target)
             name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
-            reader = TargetReader(builder, target, feed.totals, now_ns, name_of)
+            reader = TargetReader(builder, target, process.totals, now_ns, name_of)
             await asyncio.to_thread(reader.read, page)
-            feed.names |= reader.run_names
+            process.names |= reader.run_names
         except (ScrapeError, ValueError) as error:
             problem = str(error) or type(error).__name__
             builder = BatchBuilder()
@@ -129,13 +129,13 @@ class Scraper:
         own = _encode(_own_labels(target)).decode()
         for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
             builder.add_sample(builder.add_series(name, "gauge", "", own), time_ns=now_ns, value=value)
-        feed = self._feed(target)
-        await self._ingest.submit_batches([feed.batch(builder, target, now_ns)], "scrape").settled()
+        process = self._process_of(target)
+        await self._ingest.submit_batches([process.batch(builder, target, now_ns)], "scrape").settled()
         return health
 
-    def _feed(self, target: Target) -> _Feed:
+    def _process_of(self, target: Target) -> _TargetProcess:
         heartbeat_s = self._settings.interval_s + self._settings.timeout_s
-        return self._feeds.setdefault((target.url, target.run_id), _Feed(heartbeat_s))
+        return self._processes.setdefault((target.url, target.run_id), _TargetProcess(heartbeat_s))
 
     def _client_name(self, name: str) -> str:
         return name.removeprefix(f"{self._namespace}_")
@@ -151,7 +151,7 @@ class Scraper:
             logger.info("scraping %s works again", target.url)
 
 
-class _Feed:
+class _TargetProcess:
     """The process that represents a target in its run."""
 
     def __init__(self, heartbeat_s: float) -> None:
@@ -194,7 +194,7 @@ def _own_labels(target: Target) -> dict[str, str]:
 
 
 def _hub_names(namespace: str) -> dict[str, str]:
-    """Return the metrics that are scraped from a hub that forwards batches, its own health, with their stored names.
+    """Return the health metrics to scrape from a hub that forwards batches, and the names to store them under.
 
     Its page uses the same names as ours: unchanged, they would be mistaken for the server's health.
     """
@@ -268,11 +268,11 @@ class TargetReader:
             self._builder.add_sample(series, time_ns=self._now_ns, value=value)
 
     def _add_histogram(self, family: Metric) -> None:
-        groups: dict[str, _Group] = {}
+        groups: dict[str, _HistogramSamples] = {}
         for sample in family.samples:
             suffix = sample.name.removeprefix(family.name)
             key = _labels({name: value for name, value in sample.labels.items() if name != "le"}, self._own)
-            group = groups.setdefault(key, _Group())
+            group = groups.setdefault(key, _HistogramSamples())
             if suffix == "_bucket":
                 group.buckets.append((float(sample.labels.get("le", "nan")), sample.value))
             elif suffix in {"_sum", "_gsum"}:
@@ -303,7 +303,7 @@ def _renamed(family: Metric, name: str) -> Metric:
 
 
 @dataclass(slots=True)
-class _Group:
+class _HistogramSamples:
     """The samples of one histogram."""
 
     buckets: list[tuple[float, float]] = field(default_factory=list)

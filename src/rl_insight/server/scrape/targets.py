@@ -51,7 +51,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return urlsplit(self.url).netloc
 
 
-class _File(msgspec.Struct):
+class _TargetFile(msgspec.Struct):
     version: int = 1
     targets: list[Target] = []
 
@@ -104,7 +104,7 @@ class TargetBook:
         self._lock = Lock()
         self._targets: dict[str, Target] = {}
         self._renewed_s: dict[str, float] = {}
-        for target in read_or_set_aside(path, _File()).targets:
+        for target in read_or_set_aside(path, _TargetFile()).targets:
             self._targets[target.url] = target
             self._renewed_s[target.url] = clock()
 
@@ -114,7 +114,7 @@ class TargetBook:
             return list(self._targets.values())
 
     def add(self, targets: Sequence[Target], owner: str = "") -> int:
-        """Register targets, replacing known ones; returns how many are new.
+        """Register targets, replacing known ones; return how many are new.
 
         Args:
             targets: the targets to scrape.
@@ -147,12 +147,12 @@ class TargetBook:
                 self._renewed_s[url] = self._clock()
 
     def remove(self, urls: Sequence[str]) -> int:
-        """Remove targets; returns how many there were."""
+        """Remove targets; return how many there were."""
         with self._lock:
             return self._remove(set(urls))
 
     def forget_expired(self) -> int:
-        """Remove the targets whose lease has expired; returns how many."""
+        """Remove the targets whose lease has expired; return how many."""
         with self._lock:
             now_s = self._clock()
             return self._remove(
@@ -178,7 +178,7 @@ class TargetBook:
         self._renewed_s = {url: self._renewed_s.get(url, self._clock()) for url in changed}
 
     def _save(self, targets: Mapping[str, Target]) -> None:
-        content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
+        content = msgspec.json.format(msgspec.json.encode(_TargetFile(targets=list(targets.values()))), indent=2)
         replace_file(self.path, content + b"\n", mode=0o600, durable=True)
 
 
