@@ -24,7 +24,7 @@ class StoredRuns(Protocol):
 
 
 class SinkContext(NamedTuple):
-    """What a collector offers a sink besides the batches."""
+    """What a collector provides to a sink besides batches."""
 
     namespace: str
     """The prefix of every exposed metric name."""
@@ -76,7 +76,7 @@ class Sink(ABC):
     """The metrics that the sink provides; recorded metrics cannot use their names."""
 
     def attach(self, context: SinkContext) -> None:
-        """Accept what the collector shares."""
+        """Accept the collector's context."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:

@@ -147,7 +147,7 @@ class Collector:
             raise
 
     def admit(self, batch: Batch) -> Batch:
-        """Return a batch without rows that cannot be stored; raises `SchemaError` if none of it can be stored."""
+        """Return a batch without rows that cannot be stored; raise `SchemaError` if none of it can be stored."""
         return self._admission.admit(batch)
 
     def publish(self, taken: Iterable[Published]) -> None:
@@ -162,7 +162,7 @@ class Collector:
                 else:
                     self._totals.duplicates += 1
                     self._see(intake)
-        self._hand_on(fresh, finished)
+        self._forward(fresh, finished)
 
     def are_published(self, batches: Sequence[Batch]) -> list[bool]:
         """Return whether each batch and all before it have been published, and count those as duplicates.
@@ -185,7 +185,7 @@ class Collector:
         return all(runner.wait_idle(max(deadline - time.monotonic(), 0.0)) for runner in self._runners)
 
     def status(self) -> CollectorStatus:
-        """Return what was received, dropped and forwarded."""
+        """Return the counts of received, dropped and forwarded data."""
         sinks = {runner.sink.name: runner.get_status() for runner in self._runners}
         refused_samples = self.series.refused
         now_ns = self._clock()
@@ -274,7 +274,7 @@ class Collector:
         for runner in self._runners:
             runner.close(max(deadline - time.monotonic(), 0.0))
 
-    def _hand_on(self, batches: list[tuple[Batch, int]], finished: list[str]) -> None:
+    def _forward(self, batches: list[tuple[Batch, int]], finished: list[str]) -> None:
         self.series.apply(*(batch for batch, _ in batches))
         for process_id in finished:
             self.series.forget(process_id)
@@ -282,7 +282,7 @@ class Collector:
             runner.put_all(batches)
 
     def _note(self, batch: Batch, size: int, intake: Intake) -> list[str]:
-        """Count a batch; returns the processes whose metrics need no more merging."""
+        """Count a batch; return the processes whose metrics need no more merging."""
         process, totals = self._see(intake), self._totals
         process.batches += 1
         totals.batches += 1
@@ -344,7 +344,7 @@ class _PublishedProcess(msgspec.Struct):
         return self.intake.process.run_id
 
     def see(self, intake: Intake) -> int:
-        """Copy the state of the ledger; returns how many more batches were abandoned."""
+        """Copy the state of the ledger; return how many more batches were abandoned."""
         # A store that reopens its file starts again from zero.
         more = intake.ledger.abandoned - (self.abandoned if intake is self.intake else 0)
         self.intake = intake

@@ -1,4 +1,4 @@
-"""What a collector reports about itself: its status, and the same as metrics."""
+"""A collector's health: its status, and the same as metrics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
 
 class CollectorStatus(msgspec.Struct, frozen=True):
-    """What a collector has received, dropped and forwarded."""
+    """The counts of data that a collector received, dropped and forwarded."""
 
     started_ns: int
     batches: int

@@ -63,7 +63,7 @@ class MergedFamily(msgspec.Struct, eq=False):
 
 
 class RoleSeries(msgspec.Struct, eq=False, weakref=True):
-    """What all series of a role share; compared by identity, which is fast."""
+    """The state that all series of a role share; compared by identity, which is fast."""
 
     labels: LabelItems
 
@@ -97,7 +97,7 @@ class MergedSeries(msgspec.Struct, eq=False):
 
 
 class Contributor(msgspec.Struct, eq=False):
-    """What is kept about one live process."""
+    """The state of one live process."""
 
     run: RunKey
     is_returning: bool
@@ -105,7 +105,7 @@ class Contributor(msgspec.Struct, eq=False):
     parts: dict[tuple[str, str, str], Contribution | str] = {}
 
     def forget_refusals(self) -> None:
-        """Retry what was refused: there may be room for it now, or its name may be free."""
+        """Retry refused series: there may be room now, or the name may be free."""
         self.parts = {key: part for key, part in self.parts.items() if not isinstance(part, str)}
 
 

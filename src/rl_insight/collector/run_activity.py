@@ -67,7 +67,7 @@ class RunActivity:
         self._swept_ns = 0
 
     def note(self, process: Process, now_ns: int) -> RunKey:
-        """Record a batch of a process; returns its run."""
+        """Record a batch of a process; return its run."""
         run = run_of(process)
         self._processes[process.process_id] = (now_ns, run)
         self._processes.move_to_end(process.process_id)
@@ -80,7 +80,7 @@ class RunActivity:
         self._processes.pop(process_id, None)
 
     def drop(self, run_id: str) -> list[RunKey]:
-        """Forget a deleted run; returns one key per project and experiment that used its id."""
+        """Forget a deleted run; return one key per project and experiment that used its id."""
         dropped = [run for run in self._runs if run.run_id == run_id]
         for run in dropped:
             del self._runs[run]

@@ -196,7 +196,7 @@ class SeriesTable:
         return Contribution(series, contributor.is_returning, NO_BUCKETS)
 
     def _forget_past_steps(self, family: MergedFamily, items: LabelItems) -> bool:
-        """Make room for a session's gauge by removing those of other steps; returns whether there were any."""
+        """Make room for a session's gauge by removing those of other steps; return whether there were any."""
         step = dict(items).get(STEP_LABEL)
         if not family.name.startswith(METRIC_PREFIX) or step is None:
             return False

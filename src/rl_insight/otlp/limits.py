@@ -107,7 +107,7 @@ def _shape(descriptor: Any) -> _Shape:
 
 @cache
 def _first_bytes(descriptor: Any) -> bytes:
-    """Return the possible first bytes of the tag of a repeated element, anywhere below a message."""
+    """Return the possible first bytes of the tag of a repeated element, at any depth of a message."""
     found: set[int] = set()
     seen: set[str] = set()
     waiting = [descriptor]

@@ -50,7 +50,7 @@ EVENT_SEGMENT: Final = "event"
 STATE_SEGMENTS: Final = frozenset({"state_interval", "state_nested"})
 
 MAX_DEPTH: Final = 16
-"""Deeper attributes become text."""
+"""Deeper attributes become strings."""
 
 _TRACE_LEVEL = 5
 _LEVELS = (_TRACE_LEVEL, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)

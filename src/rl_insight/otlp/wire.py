@@ -49,12 +49,12 @@ def tag(number: int, wire_type: int) -> bytes:
 
 
 def sized(content: bytes) -> bytes:
-    """Encode a length-delimited value: text, bytes or an embedded message."""
+    """Encode a length-delimited value: a string, bytes or an embedded message."""
     return varint(len(content)) + content
 
 
 def text(value: str) -> bytes:
-    """Encode text with its length; characters that UTF-8 cannot represent are escaped."""
+    """Encode a string with its length; characters that UTF-8 cannot represent are escaped."""
     return sized(value.encode("utf-8", "backslashreplace"))
 
 

@@ -1,7 +1,7 @@
 """The fields of a session, listed once.
 
-`Session` is a session as the store and the API have it; `Snapshot` is a report from its owner. The store's columns, the
-field order of a record, imports and exports are derived from these two classes. Add new fields to both.
+`Session` is a session as the store and the API represent it; `Snapshot` is a report from its owner. The store's
+columns, the field order of a record, imports and exports are derived from these two classes. Add new fields to both.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     task_id: Any = None
     session_id: int | str = ""
-    """The id as its owner gave it; in a batch, a text id is only in the column."""
+    """The id given by its owner; in a batch, a string id is only in the column."""
     rank: int | None = None
     role: str | None = None
     status: str | None = None
@@ -124,18 +124,18 @@ def clean(name: str, value: Any) -> Any:
     if value is None:
         return None
     kind = COLUMNS[name]
-    return str(value) if kind == "VARCHAR" else number_of(value) if kind == "DOUBLE" else whole_of(value)
+    return str(value) if kind == "VARCHAR" else number_of(value) if kind == "DOUBLE" else integer_of(value)
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number, including one that JSON represents as text, such as `NaN`."""
+    """Return a number, including one that JSON represents as a string, such as `NaN`."""
     try:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 
 
-def whole_of(value: Any) -> int | None:
+def integer_of(value: Any) -> int | None:
     """Return an integer that fits the store; None otherwise."""
     if value.__class__ is int:
         return value if abs(value) < 2**62 else None

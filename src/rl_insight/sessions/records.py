@@ -140,7 +140,7 @@ def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> No
 def lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
     """Return the wait times of a session, from its marks and its executions in order of their start."""
     ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
-    last = [moment for moment in (snapshot.wait_return_ts, snapshot.finalized_ts) if moment is not None]
+    last = [time_ts for time_ts in (snapshot.wait_return_ts, snapshot.finalized_ts) if time_ts is not None]
     return {
         "queue_wait_s": _between(snapshot.submit_ts, snapshot.enqueue_ts),
         "runner_wait_s": _between(snapshot.enqueue_ts, executions[0].start_ts if executions else None),
@@ -189,7 +189,7 @@ def _phase_fields(phase: PhaseRecord) -> dict[str, Any]:
 
 
 def record_line(record: SessionRecord) -> bytes:
-    """Return a record as one line of JSON, without a newline; non-finite numbers become text."""
+    """Return a record as one line of JSON, without a newline; non-finite numbers become strings."""
     return msgspec.json.encode(json_form(dict(record)))
 
 
@@ -203,7 +203,7 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
     """Yield the session updates in a batch, in the order in which they were recorded.
 
     Args:
-        batch: of any process.
+        batch: from any process.
         offset_ns: added to the process's timestamps to align them with others.
     """
     yield from _phases(batch, offset_ns)
@@ -219,9 +219,9 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
         snapshot.rank = batch.process.rank
         snapshot.role = batch.process.role or None
         for mark in MARKS:
-            moment = getattr(snapshot, mark)
-            if moment is not None and offset_ns:
-                setattr(snapshot, mark, _rounded(moment + offset_ns / 1e9))
+            time_ts = getattr(snapshot, mark)
+            if time_ts is not None and offset_ns:
+                setattr(snapshot, mark, _rounded(time_ts + offset_ns / 1e9))
         yield Update(name, time_ns, snapshot=snapshot, step=snapshot.step)
 
 
@@ -261,7 +261,7 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
 
 
 def _payload(attributes: str | None) -> dict[str, Any]:
-    """Return a phase's attributes without texts, which belong to the transcript, see `sessions.transcript`."""
+    """Return a phase's attributes without text, which belongs to the transcript, see `sessions.transcript`."""
     payload = read_object(attributes)
     return payload if CAPTURED_TEXT.isdisjoint(payload) else without_texts(payload)
 
@@ -270,7 +270,7 @@ class SessionBook(dict[str, "SessionEntry"]):
     """Sessions by id, from batches in any order; for programs without a store."""
 
     def add(self, batch: Batch) -> list[str]:
-        """Apply a batch; returns the ids of the sessions it is about."""
+        """Apply a batch; return the ids of the sessions it is about."""
         touched: dict[str, None] = {}
         for update in session_updates(batch):
             touched[update.session_id] = None
@@ -278,7 +278,7 @@ class SessionBook(dict[str, "SessionEntry"]):
         return list(touched)
 
     def records(self) -> list[SessionRecord]:
-        """Return the records of all sessions as they are now."""
+        """Return the current records of all sessions."""
         return [entry.record() for entry in self.values()]
 
 

@@ -1,4 +1,4 @@
-"""A session as a conversation: messages and tool calls in order, from the texts in its spans.
+"""A session as a conversation: messages and tool calls in order, from the text in its spans.
 
 Inputs are placed at the start of a span, outputs at its end. A turn usually gets the entire conversation so far as its
 input; only the new messages are added.
@@ -70,7 +70,7 @@ class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class TextSource(msgspec.Struct, kw_only=True, eq=False):
-    """A span or event that may have texts; times are seconds since 1970."""
+    """A span or event that may contain text; times are seconds since 1970."""
 
     name: str
     start_ts: float
@@ -101,22 +101,22 @@ def transcript(sources: Iterable[TextSource]) -> list[TranscriptMessage]:
     >>> [(message.role, message.text, message.duration_s) for message in transcript([turn])]
     [('user', '2 + 2?', None), ('assistant', '4', 2.0)]
     """
-    told = _Conversation()
+    conversation = _Conversation()
     running: list[TextSource] = []
     for source in sorted(sources, key=lambda one: (not one.is_session, one.start_ts)):
-        running = _answer(told, running, source.start_ts)
-        told.ask(source)
+        running = _answer(conversation, running, source.start_ts)
+        conversation.ask(source)
         if not source.is_event:
             running.append(source)
-    _answer(told, running, inf)
-    return told.messages
+    _answer(conversation, running, inf)
+    return conversation.messages
 
 
-def _answer(told: _Conversation, running: list[TextSource], now_ts: float) -> list[TextSource]:
-    """Add the outputs of the sources that have ended by now; returns the others. A session ends last."""
+def _answer(conversation: _Conversation, running: list[TextSource], now_ts: float) -> list[TextSource]:
+    """Add the outputs of the sources that have ended by now; return the others. A session ends last."""
     ended = [one for one in running if _end(one) <= now_ts and not (one.is_session and now_ts < inf)]
     for source in sorted(ended, key=lambda one: (one.is_session, _end(one))):
-        told.answer(source)
+        conversation.answer(source)
     return [one for one in running if one not in ended] if ended else running
 
 
@@ -193,7 +193,7 @@ class _Conversation:
             self._add(one, source, at_ts, left_out=left_out if number == 0 else 0, is_turn=one.role == ASSISTANT)
 
     def _continue(self, one: _Said) -> None:
-        """Remove the known part from a prompt that repeats the conversation as one text."""
+        """Remove the known part from a prompt that repeats the conversation as one string."""
         whole = one.text or ""
         if self._prompt and whole.startswith(self._prompt):
             rest = whole[len(self._prompt) :].removeprefix(self._response)
@@ -234,7 +234,7 @@ class _Conversation:
 
 
 def carries_text(attributes: Mapping[str, Any]) -> bool:
-    """Return whether attributes contain conversation texts, or their lengths."""
+    """Return whether attributes contain conversation text, or its length."""
     return not CAPTURED_TEXT.isdisjoint(attributes) or any(map(_NUMBERED.fullmatch, attributes))
 
 
@@ -245,7 +245,7 @@ def is_message_event(name: str) -> bool:
 
 def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_Said]:
     value = attributes[key]
-    if isinstance(value, str) and key.startswith("gen_ai."):  # OpenTelemetry sends structures as JSON text
+    if isinstance(value, str) and key.startswith("gen_ai."):  # OpenTelemetry sends structures as JSON strings
         value = _read(value)
     found = list(_said(value, role))
     if isinstance(value, str) and found:
@@ -254,7 +254,7 @@ def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_Said]
 
 
 def _said(value: Any, role: str) -> Iterator[_Said]:
-    """Yield the messages in a value: a text, a message of any common shape, or a list of them."""
+    """Yield the messages in a value: a string, a message of any common shape, or a list of them."""
     if isinstance(value, list):
         for one in value:
             yield from _said(one, role)
@@ -299,7 +299,7 @@ def _part(part: Any, role: str) -> Iterator[_Said]:
 
 
 def _joined(said: list[_Said]) -> Iterator[_Said]:
-    """Yield messages, with consecutive texts joined."""
+    """Yield messages, with consecutive text joined."""
     last: _Said | None = None
     for one in said:
         if last is not None and last.tool is None and one.tool is None and last.text and one.text:
@@ -347,7 +347,7 @@ def _shown(value: Any) -> tuple[str | None, int]:
 
 
 def _read(value: Any) -> Any:
-    """Parse text that holds a JSON structure; other text is returned unchanged."""
+    """Parse text that contains a JSON structure; return other text unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:

@@ -26,7 +26,7 @@ from rl_insight.collector.derived.state import (
     TrackedProcess,
     distributions,
     is_state,
-    labelled,
+    labeled,
     totals,
 )
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey, run_of
@@ -110,11 +110,11 @@ class DerivedMetrics(Sink):
             for tracked in self._processes.values():
                 tracked.report(gauges, now_ns, by_role=by_role)
             found = [
-                labelled(declarations.STATE_SECONDS, self._state_seconds(by_role=by_role)),
-                labelled(declarations.SPANS, totals(self._spans, by_role=by_role)),
-                labelled(declarations.SPAN_SECONDS, totals(self._seconds, by_role=by_role)),
+                labeled(declarations.STATE_SECONDS, self._state_seconds(by_role=by_role)),
+                labeled(declarations.SPANS, totals(self._spans, by_role=by_role)),
+                labeled(declarations.SPAN_SECONDS, totals(self._seconds, by_role=by_role)),
                 distributions(declarations.SPAN_DURATION_SECONDS, self._durations),
-                labelled(declarations.SESSIONS, totals(self._sessions, by_role=by_role)),
+                labeled(declarations.SESSIONS, totals(self._sessions, by_role=by_role)),
                 distributions(declarations.SESSION_DURATION_SECONDS, self._session_durations),
                 *gauges.families(),
                 declarations.DERIVED_OVERFLOW.family([((), self._overflow())]),
@@ -130,7 +130,7 @@ class DerivedMetrics(Sink):
                 self._drop(run)
 
     def get_status(self) -> dict[str, Any]:
-        """Return what is tracked."""
+        """Return the counts of tracked state."""
         with self._lock:
             return {
                 "processes": len(self._processes),

@@ -144,7 +144,7 @@ class SpanGroup:
 
 
 class GrowingDistribution(msgspec.Struct, eq=False):
-    """Durations that are still being added up."""
+    """A distribution of durations that is still growing."""
 
     count: int = 0
     seconds: float = 0.0
@@ -165,11 +165,11 @@ class GrowingDistribution(msgspec.Struct, eq=False):
                 self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
 
     def copy(self) -> Distribution:
-        """Return the distribution as it is now."""
+        """Return the current distribution."""
         return Distribution(self.count, self.seconds, self.buckets.copy(), exemplars=self.exemplars.copy())
 
 
-def labelled(declared: Declaration, series: Mapping[SeriesKey, float]) -> Family:
+def labeled(declared: Declaration, series: Mapping[SeriesKey, float]) -> Family:
     """Return a counter or a gauge with its series."""
     return declared.family((labels_of(*key), value) for key, value in series.items())
 
@@ -244,7 +244,7 @@ class TrackedProcess(msgspec.Struct, eq=False):
             self.step, self.step_ns = step, now_ns
 
     def ended_sessions(self, batch: Batch) -> Iterator[str]:
-        """Track the sessions of a batch; yields the status of each newly ended one."""
+        """Track the sessions of a batch; yield the status of each newly ended one."""
         if not batch.sessions.session_id:
             return
         ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
@@ -313,7 +313,7 @@ class Gauges:
 
     def families(self) -> list[Family]:
         """Return the gauges."""
-        return [labelled(declared, series) for declared, series in self._values.items()]
+        return [labeled(declared, series) for declared, series in self._values.items()]
 
 
 def is_state(segment: str, name: str) -> bool:

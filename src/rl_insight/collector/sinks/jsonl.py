@@ -44,7 +44,7 @@ class JsonlSink(Sink):
         self._per_run = per_run
         self._max_bytes = max_bytes
         self._max_backups = max_backups
-        self._files: OrderedDict[Path, _File] = OrderedDict()
+        self._files: OrderedDict[Path, _OpenFile] = OrderedDict()
         self._lines = 0
         self._rotations = 0
 
@@ -70,17 +70,17 @@ class JsonlSink(Sink):
         """Return the path and the counts."""
         return {"path": str(self._path), "lines": self._lines, "rotations": self._rotations}
 
-    def _file(self, path: Path) -> _File:
+    def _file(self, path: Path) -> _OpenFile:
         file = self._files.get(path)
         if file is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._files[path] = _File(path)
+            file = self._files[path] = _OpenFile(path)
             if len(self._files) > _MAX_OPEN_FILES:
                 self._files.popitem(last=False)[1].stream.close()
         self._files.move_to_end(path)
         return file
 
-    def _rotate(self, file: _File) -> None:
+    def _rotate(self, file: _OpenFile) -> None:
         file.stream.close()
         path = file.path
         if self._max_backups < 1:
@@ -93,7 +93,7 @@ class JsonlSink(Sink):
         self._rotations += 1
 
 
-class _File:
+class _OpenFile:
     """One open file, and the processes it has records of."""
 
     def __init__(self, path: Path) -> None:

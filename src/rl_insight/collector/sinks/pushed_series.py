@@ -20,7 +20,7 @@ _Key = tuple[str, LabelItems]
 
 
 class PushedSeries:
-    """Tracks what was sent of each series and encodes what is new; not thread-safe.
+    """Tracks the samples sent of each series and encodes new ones; not thread-safe.
 
     An unchanged series is repeated every `repeat_ms`, so that instant queries find it. A series that is gone, such as
     the open spans of an ended process, gets a stale marker.
@@ -32,7 +32,7 @@ class PushedSeries:
         self._repeat_ms = repeat_ms
         self._repeated_ms = now_ms
         self._known: dict[_Key, _Known] = {}
-        self._heard: dict[str, int] = {}
+        self._reported_ms: dict[str, int] = {}
         """When each run last reported, by id."""
         self.late = 0
         """Gauge values that arrived after a newer one was sent."""
@@ -47,14 +47,16 @@ class PushedSeries:
 
     def note(self, run_id: str, now_ms: int) -> None:
         """Record that a run reported."""
-        self._heard[run_id] = now_ms
+        self._reported_ms[run_id] = now_ms
 
     def take(self, now_ms: int) -> list[TimeSeries]:
         """Return the series to send now."""
         found = list(self._changed(self._changes.take(), now_ms))
         if now_ms - self._repeated_ms >= self._repeat_ms:
             self._repeated_ms = now_ms
-            self._heard = {run: heard for run, heard in self._heard.items() if now_ms - heard <= self._repeat_ms}
+            self._reported_ms = {
+                run: last_ms for run, last_ms in self._reported_ms.items() if now_ms - last_ms <= self._repeat_ms
+            }
             found += self._repeated(self._context.series.families(), now_ms)
         found += self._derived(self._context.derived_families(), now_ms)
         return found
@@ -67,7 +69,7 @@ class PushedSeries:
                 if family.kind.is_cumulative:
                     yield from known.write(family, points[-1].value, known.next_ms(now_ms))
                 else:
-                    known.heard_ms = now_ms
+                    known.arrived_ms = now_ms
                     yield from known.write_all(family, self._new(known, points))
 
     def _repeated(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
@@ -81,9 +83,9 @@ class PushedSeries:
                 if not family.kind.is_cumulative:
                     # On the clock of the process that set the gauge, and a little late, so that its next value is not
                     # out of order.
-                    due_ms = point.time_ns // 1_000_000 + now_ms - known.heard_ms - _LATENESS_MS
+                    due_ms = point.time_ns // 1_000_000 + now_ms - known.arrived_ms - _LATENESS_MS
                 wait_ms = self._repeat_ms - (0 if family.kind.is_cumulative else _LATENESS_MS)
-                if due_ms - known.sent_ms >= wait_ms and dict(point.labels).get("run_id", "") in self._heard:
+                if due_ms - known.sent_ms >= wait_ms and dict(point.labels).get("run_id", "") in self._reported_ms:
                     yield from known.write(family, point.value, due_ms)
         yield from self._end(present, now_ms, is_derived=False)
 
@@ -151,7 +153,7 @@ class _Known(msgspec.Struct, eq=False):
     key: _Key
     sent_ms: int = 0
     """The time of the last sample sent."""
-    heard_ms: int = 0
+    arrived_ms: int = 0
     """When a gauge's last value arrived, on our clock."""
     is_derived: bool = False
     state: float | None = None

@@ -49,7 +49,7 @@ def make_sinks(configured: Mapping[str, Any]) -> list[Sink]:
 def _make(section: str, point: EntryPoint, options: Mapping[str, Any]) -> list[Sink]:
     try:
         factory = point.load()
-        made = factory(**_fitting(section, factory, options))
+        made = factory(**_converted_options(section, factory, options))
         sinks = [made] if isinstance(made, Sink) else list(made)
     except ConfigError as error:
         raise ConfigError(f"{section} cannot be used: {error}") from error
@@ -60,7 +60,7 @@ def _make(section: str, point: EntryPoint, options: Mapping[str, Any]) -> list[S
     return sinks
 
 
-def _fitting(section: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _converted_options(section: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the options to the types in the factory's signature."""
     parameters = inspect.signature(factory).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -85,6 +85,6 @@ def _converted(key: str, hint: Any, value: Any) -> Any:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as error:
         # Without the value, which may be a secret.
-        raise ConfigError(f"{key} does not fit: {error}.") from error
+        raise ConfigError(f"{key} is invalid: {error}.") from error
     except TypeError:  # not a type that msgspec supports: the factory checks it
         return value

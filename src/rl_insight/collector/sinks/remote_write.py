@@ -105,7 +105,7 @@ class RemoteWriteSink(Sink):
 
     @property
     def flushes_when_idle(self) -> bool:
-        """Whether series may end: those of a run do so minutes after its last report."""
+        """Whether series may still end, which those of a run do minutes after its last report."""
         return bool(self._pushed)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class RemoteWriteSink(Sink):
         self._carrier.close()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was sent, refused and lost."""
+        """Return the counts of sent, refused and lost samples."""
         return {
             "url": self._carrier.address,
             "requests": self._attempts.requests,

@@ -98,7 +98,7 @@ class MetricRows(DecodedRows):
         for point in _points(histogram):
             bounds, counts = tuple(point.explicit_bounds), list(point.bucket_counts)
             if (counts and len(counts) != len(bounds) + 1) or not _are_bounds(bounds):
-                self.reject(f"a histogram whose buckets do not fit its bounds: {name}")
+                self.reject(f"a histogram whose buckets do not match its bounds: {name}")
                 continue
             filed: dict[int, int] = {}
             for code, count in zip(explicit_codes(bounds), counts, strict=False):

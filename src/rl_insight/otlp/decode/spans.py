@@ -113,7 +113,7 @@ class SpanRows(DecodedRows):
         lane = take(LANE, None) or take(OTHER_LANE, None)
         attributes.pop(OTHER_LANE, None)
         if lane is not None and lane in (attributes.get("process_id"), *self._own_lanes):
-            lane = None  # the process's own
+            lane = None  # the process's own lane
         self._drop_repeated(attributes)
         step = whole_number(take("step", take("rl.step", None)))
         attributes.pop("rl.step", None)
@@ -144,16 +144,16 @@ class SpanRows(DecodedRows):
 
     @staticmethod
     def _status(span: Any, attributes: dict[str, Any]) -> tuple[str, str | None]:
-        said = attributes.pop(STATUS, None)
+        reported = attributes.pop(STATUS, None)
         kind = attributes.pop("error.type", None)
-        if span.status.code != _ERROR and said not in {"error", "cancelled"}:
+        if span.status.code != _ERROR and reported not in {"error", "cancelled"}:
             return "ok", as_text(kind) if kind is not None else None
         message = span.status.message
         if kind is None:
             kind = _exception_type(span)
         if message and message != kind:
             attributes["status.message"] = message
-        return ("cancelled" if said == "cancelled" else "error"), as_text(kind) if kind is not None else None
+        return ("cancelled" if reported == "cancelled" else "error"), as_text(kind) if kind is not None else None
 
     def _add_events(self, span: Any, trace: tuple[int, int], number: int, columns: tuple[int, ...]) -> None:
         builder = self.builder

@@ -131,7 +131,7 @@ def attributes(values: Mapping[str, Any]) -> list[_Object]:
 
 
 def any_value(value: Any, depth: int = 0) -> _Object:
-    """Return an `AnyValue`; types that OTLP lacks become text."""
+    """Return an `AnyValue`; types that OTLP lacks become strings."""
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, bool):

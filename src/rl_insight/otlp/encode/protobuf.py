@@ -64,7 +64,7 @@ def _key(key: str) -> bytes:
 
 
 def any_value(value: Any, depth: int = 0) -> bytes:
-    """Encode an `AnyValue`; types that OTLP lacks become text."""
+    """Encode an `AnyValue`; types that OTLP lacks become strings."""
     if isinstance(value, str):
         return _STRING + text(value)
     if isinstance(value, bool):

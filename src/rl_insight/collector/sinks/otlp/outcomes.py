@@ -46,12 +46,12 @@ def session_logs(batch: Batch) -> list[LogItem]:
         session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
         if status == PENDING:
             continue
-        told = read_object(batch.text(record_at))
-        told |= {"session_id": session_id, "status": status, _EVENT_NAME: "rl.session"}
+        fields = read_object(batch.text(record_at))
+        fields |= {"session_id": session_id, "status": status, _EVENT_NAME: "rl.session"}
         if task_at:
-            told["task_id"] = batch.text(task_at)
+            fields["task_id"] = batch.text(task_at)
         level = logging.ERROR if status == FAILED else logging.INFO
-        found.append(LogItem(SESSION_SCOPE, max(time_ns, 0), level, f"session {session_id} {status}", told))
+        found.append(LogItem(SESSION_SCOPE, max(time_ns, 0), level, f"session {session_id} {status}", fields))
     return found
 
 
@@ -61,10 +61,11 @@ def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[Log
         rows = cursor.execute(_READ_FINDINGS, {"since": since_ns}).fetchall()
     found = []
     for row in rows:
-        told: dict[str, Any] = dict(zip(_FINDING_FIELDS, row, strict=True))
-        told = {name: value for name, value in told.items() if value is not None} | {_EVENT_NAME: "rl.finding"}
-        level = _LEVELS.get(told["severity"], logging.INFO)
-        found.append(LogItem(FINDING_SCOPE, told["updated_ns"], level, f"{told['status']}: {told['title']}", told))
+        fields: dict[str, Any] = dict(zip(_FINDING_FIELDS, row, strict=True))
+        fields = {name: value for name, value in fields.items() if value is not None} | {_EVENT_NAME: "rl.finding"}
+        level = _LEVELS.get(fields["severity"], logging.INFO)
+        text = f"{fields['status']}: {fields['title']}"
+        found.append(LogItem(FINDING_SCOPE, fields["updated_ns"], level, text, fields))
     return found, max((row[-1] for row in rows), default=since_ns)
 
 

@@ -142,7 +142,7 @@ class OtlpSink(Sink):
         self._carrier.close()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was sent, rejected and lost."""
+        """Return the counts of sent, rejected and lost items."""
         return {
             "endpoint": self._carrier.address,
             "requests": self._attempts.requests,
@@ -257,7 +257,7 @@ class OtlpLogSink(OtlpSink):
             for run_id, (process, since_ns) in list(self._known.items()):
                 try:
                     logs, newest_ns = finding_logs(self._runs, run_id, since_ns)
-                except InsightError:  # deleted since
+                except InsightError:  # deleted in the meantime
                     del self._known[run_id]
                     continue
                 self._known[run_id] = (process, newest_ns)
