@@ -68,7 +68,7 @@ def report_bundle():
     """Skip where the page that reports carry was not built: `make web` does that, and `make test` before the tests."""
     folder = Path(__file__).parents[1] / "src" / "rl_insight" / "server" / "static" / "report"
     if not (folder / "report.js").exists():
-        pytest.skip("the page of reports is not built: run `make web`")
+        pytest.skip("the report page is not built: run `make web`")
 
 
 def _free_port():

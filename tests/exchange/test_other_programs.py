@@ -109,7 +109,7 @@ def test_event_files_that_are_cut_or_damaged_keep_what_was_readable(tmp_path, ev
     file.write_bytes(damaged)
     lost = import_path(file, run_id="lost")
     assert (lost.records, lost.bad) == (0, 1)
-    assert "What follows is left out" in lost.problems[0]
+    assert "The rest is skipped" in lost.problems[0]
 
 
 def tensor_event(step, dtype, field, raw):

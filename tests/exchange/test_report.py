@@ -245,7 +245,7 @@ def test_an_empty_run_has_a_report(runs, tmp_path, report_bundle):
 
 
 def test_a_package_without_the_page_says_how_to_build_it(tmp_path):
-    with pytest.raises(ExchangeError, match=r"without the page of reports.*make web"):
+    with pytest.raises(ExchangeError, match=r"without the report page.*make web"):
         load_bundle(tmp_path)
 
 

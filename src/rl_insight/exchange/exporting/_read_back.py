@@ -1,4 +1,4 @@
-"""A run as batches again: the reverse of storing it."""
+"""Reads a run back as batches: the inverse of storing it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Ba
     yield from writer.histograms(chosen)
     yield from writer.losses()
     if chosen == Selection():
-        yield from writer.signs_of_life()
+        yield from writer.last_seen()
 
 
 class _Batches:
@@ -45,8 +45,8 @@ class _Batches:
         self._owner: int | None = None
         self._known_series: dict[int, int] = {}
 
-    def _turn(self, process: int) -> Iterator[Batch]:
-        """Prepare for a row of a process; yields the batch before it, if that is complete."""
+    def _switch_to(self, process: int) -> Iterator[Batch]:
+        """Prepare for a row of a process; yield the previous batch if it is complete."""
         if self._owner != process or len(self._builder) >= _BATCH_ROWS:
             yield from self._finish()
             self._owner = process
@@ -66,7 +66,7 @@ class _Batches:
         """Yield spans, events and log lines, which are stored as they were recorded."""
         for table, *order in (("spans", SPANS_BY_PROCESS), ("events",), ("logs",)):
             for process, _, *values in rows.recorded(self._cursor, table, selection, *order):
-                yield from self._turn(process)
+                yield from self._switch_to(process)
                 self._builder.add_row(table, values)
             yield from self._finish()
 
@@ -76,7 +76,7 @@ class _Batches:
             owner = numbers.get(session.process_id or "")
             if owner is None:
                 continue
-            yield from self._turn(owner)
+            yield from self._switch_to(owner)
             self._builder.add_session(
                 session_id=session.session_id,
                 task_id=session.task_id,
@@ -88,13 +88,13 @@ class _Batches:
 
     def samples(self, selection: Selection) -> Iterator[Batch]:
         for row in rows.recorded(self._cursor, "samples", selection):
-            yield from self._turn(row.process)
+            yield from self._switch_to(row.process)
             self._builder.add_sample(self._position(row.series_id), time_ns=row.time_ns, value=row.value, step=row.step)
         yield from self._finish()
 
     def histograms(self, selection: Selection) -> Iterator[Batch]:
         for row in rows.recorded(self._cursor, "histograms", selection):
-            yield from self._turn(row.process)
+            yield from self._switch_to(row.process)
             self._builder.add_histogram(
                 self._position(row.series_id),
                 time_ns=row.time_ns,
@@ -115,10 +115,10 @@ class _Batches:
         for process, found in by_process.items():
             yield self._build(process, found)
 
-    def signs_of_life(self) -> Iterator[Batch]:
+    def last_seen(self) -> Iterator[Batch]:
         """Yield when each process was last seen, so that an import is diagnosed like the run itself."""
-        for process, last_seen_ns, final in rows.signs_of_life(self._cursor):
-            yield from self._turn(process)
+        for process, last_seen_ns, final in rows.last_seen(self._cursor):
+            yield from self._switch_to(process)
             seen = LastSeen(final=final, heartbeat_s=self._processes[process].heartbeat_s)
             text = msgspec.json.encode(seen).decode()
             self._builder.add_event(time_ns=last_seen_ns, name=LAST_SEEN_EVENT, attributes=text)
@@ -137,6 +137,6 @@ def _latest_ns(session: Session) -> int:
 
 
 def _snapshot(session: Session) -> dict[str, object]:
-    """Return what the owner of a session reports; the values derived from phases are left out."""
+    """Return the fields that the owner of a session reports, without those derived from phases."""
     reported = ((name, getattr(session, name)) for name in REPORTED if name not in {"rank", "role"})
     return {"session_id": session.session_id} | {name: value for name, value in reported if value not in (None, {})}

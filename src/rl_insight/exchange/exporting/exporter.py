@@ -25,7 +25,7 @@ WRITERS: Final[dict[str, Writer]] = {
     "csv": write_csv,
     "parquet": write_parquet,
 }
-"""What writes each format."""
+"""The writer of each format."""
 DIRECTORIES: Final = frozenset({"csv", "parquet"})
 """The formats that create a directory with one file per table."""
 
@@ -42,7 +42,7 @@ def check_selection(cursor: Cursor, selection: Selection) -> None:
 
 
 def export_run(store: RunFile, file_format: str, path: Path, selection: Selection | None = None) -> int:
-    """Write a run, or a part of it, to a file or directory; returns the number of records.
+    """Write a run, or a part of it, to a file or directory; return the number of records.
 
     >>> export_run(store, "chrome", Path("trace.json.gz"), Selection(step=7))  # doctest: +SKIP
 

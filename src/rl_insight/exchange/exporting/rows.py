@@ -41,7 +41,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedSeries(NamedTuple):
-    """A metric with its labels, as the text of a JSON object."""
+    """A metric with its labels as a JSON object string."""
 
     name: str
     kind: str
@@ -79,15 +79,15 @@ _CONDITIONS: Final = {
     | {
         "start_ns": "coalesce(coalesce(finalized_ts, wait_return_ts) * 1e9 >= $start_ns, true)",
         "end_ns": "coalesce(submit_ts * 1e9 < $end_ns, true)",
-        "lane": "$lane IS NULL",  # a session is on no lane; DuckDB refuses parameters that a query does not use
+        "lane": "$lane IS NULL",  # sessions have no lane; DuckDB refuses parameters that a query does not use
     },
 }
-"""Per table, the conditions of a selection on the columns that are stored; `_INSTANTS` for all others."""
+"""The conditions of a selection on stored columns, by table; all others use `_INSTANTS`."""
 _SOURCES: Final = {name: [source] for name, (_, source) in VIEWS.items()} | {
     "spans": [VIEWS["spans"][1], VIEWS["open_spans"][1]],
     "sessions": ["sessions"],
 }
-# Parents on another lane, of and among the chosen spans.
+# Chosen spans that have chosen children on another lane.
 _FAR_PARENTS: Final = """
     WITH chosen AS ({chosen})
     SELECT DISTINCT child.parent_id FROM chosen AS child
@@ -97,11 +97,11 @@ _FAR_PARENTS: Final = """
 _PROCESS_AND_TIME: Final = "process, time_ns"
 SPANS_BY_PROCESS: Final = "process, start_ns, duration_ns DESC"
 SPANS_BY_LANE: Final = "lane_id, start_ns, depth, duration_ns DESC"
-"""Parents before their children, also if both started at the same time."""
+"""Parents before their children, even if both started at the same time."""
 
 
 def selected(table: str, columns: str, selection: Selection) -> tuple[str, Parameters]:
-    """Return the SELECT of the rows of a table that are selected, and its parameters."""
+    """Return the SELECT for the selected rows of a table, and its parameters."""
     where, given = conditions(_CONDITIONS.get(table, _INSTANTS), msgspec.structs.asdict(selection))
     parts = (f"SELECT {columns} FROM {source} WHERE {where}" for source in _SOURCES[table])  # noqa: S608  (constants)
     return " UNION ALL ".join(parts), given
@@ -125,20 +125,20 @@ def series(cursor: Cursor) -> dict[int, ExportedSeries]:
     return {number: ExportedSeries(*values) for number, *values in rows}
 
 
-def signs_of_life(cursor: Cursor) -> list[tuple[int, int, bool]]:
-    """Return when each process was last seen, and whether it ended in order; imported ones carry that as an event."""
+def last_seen(cursor: Cursor) -> list[tuple[int, int, bool]]:
+    """Return when each process was last seen, and whether it ended cleanly; imported ones have that as an event."""
     return cursor.execute(
         "SELECT process, last_seen_ns, final FROM processes WHERE delay_ns IS NOT NULL ORDER BY process"
     ).fetchall()
 
 
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
-    """Return process, kind, reason and count of the losses."""
+    """Return the losses as process, kind, reason and count."""
     return cursor.execute("SELECT process, kind, reason, count FROM losses").fetchall()
 
 
 def recorded(cursor: Cursor, table: str, selection: Selection, order: str = _PROCESS_AND_TIME) -> Iterator[Row]:
-    """Yield the rows of a table as they were recorded; spans are the ended and the open ones."""
+    """Yield the rows of a table as they were recorded; spans include open ones."""
     if table in OF_METRICS and not selection.has_metrics:
         return iter(())
     times = {"start_ns", "time_ns"}
@@ -148,7 +148,7 @@ def recorded(cursor: Cursor, table: str, selection: Selection, order: str = _PRO
 
 
 def count_spans(cursor: Cursor, selection: Selection) -> int:
-    """Return how many spans are selected, ended and open."""
+    """Return how many spans are selected, including open ones."""
     return _count(cursor, "spans", selection)
 
 

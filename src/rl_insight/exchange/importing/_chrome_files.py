@@ -1,4 +1,4 @@
-"""Chrome traces that are one JSON document: split into events, in bounded memory."""
+"""Splits Chrome traces that are one JSON document into events, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
 
 
 def read_chrome_file(path: Path, reader: ChromeReader) -> Iterator[tuple[list[Batch], int]]:
-    """Yield the batches of a trace in portions, each with how many bytes of the document have been read.
+    """Yield the batches of a trace in portions, each with the number of bytes read so far.
 
     The file is read twice: names of processes and threads may follow the events that need them.
     """
@@ -52,7 +52,7 @@ class _Document:
         self.base_ns = 0
 
     def events(self) -> Iterator[bytes]:
-        """Yield the text of each event; of a document that is cut short, those before the cut."""
+        """Yield the JSON of each event; for a truncated document, of those before the end."""
         buffer = self._find_events()
         if buffer is None:
             return

@@ -1,4 +1,4 @@
-"""Where growing files ended when they were read: needed to read them again later without duplicates."""
+"""Records where growing files ended when they were read, so that reading them again creates no duplicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from rl_insight.store.run_files import file_name
 
 
-class _Line(msgspec.Struct):
+class _Cut(msgspec.Struct):
     file: str
     offset: int
 
@@ -32,7 +32,7 @@ class CutBook:
             return
         for raw in self._path.read_bytes().splitlines():
             try:
-                line = msgspec.json.decode(raw, type=_Line)
+                line = msgspec.json.decode(raw, type=_Cut)
             except msgspec.DecodeError:
                 continue  # the last line of a process that was killed
             self._insert(line)
@@ -43,14 +43,14 @@ class CutBook:
 
     def add(self, file: str, offset: int) -> None:
         """Store a cut; called before the portion that ends there is sent."""
-        line = _Line(file, offset)
+        line = _Cut(file, offset)
         if not self._insert(line):
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as stream:
             stream.write(msgspec.json.encode(line) + b"\n")
 
-    def _insert(self, line: _Line) -> bool:
+    def _insert(self, line: _Cut) -> bool:
         known = self._cuts.setdefault(line.file, [])
         if line.offset in known:
             return False

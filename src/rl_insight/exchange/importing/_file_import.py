@@ -25,8 +25,8 @@ _COMPARED_BYTES = 1024
 class FileImport:
     """One file on its way into a run, and how much of it has been read.
 
-    `send` is called with the file, the batches of a portion, and the number of bytes that they were made of. A document
-    cannot be read before it is complete.
+    `send` is called with the file, the batches of a portion, and the number of bytes that they were read from. A
+    document cannot be read before it is complete.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class FileImport:
         return not _raw_head(path).startswith(self._head)
 
     def advance(self, *, is_final: bool) -> None:
-        """Import what is new; half a last line has to wait, unless this is the last call."""
+        """Import new data; an incomplete last line has to wait, unless this is the last call."""
         if self._framing is not None:
             self._deliver_all(read_record_file(self.path, self._framing, self._reader, self._offset, self._book))
         elif self._is_document or self._is_compressed:
-            self._advance_whole(is_final=is_final)
+            self._advance_unfollowed(is_final=is_final)
         else:
             self._advance_lines(is_final=is_final)
 
-    def _advance_whole(self, *, is_final: bool) -> None:
+    def _advance_unfollowed(self, *, is_final: bool) -> None:
         """Import a file that cannot be followed, once it has stopped growing."""
         size = self.path.stat().st_size
         is_settled = size == self._seen_size
@@ -112,7 +112,7 @@ class FileImport:
                     if portion.is_last:
                         self._book.add(self.context.identity, portion.end)
                     self._deliver(self._converted(portion.data), portion.end)
-                    del portion  # its memory serves the next one, which halves the cost of reading
+                    del portion  # its memory is reused for the next one, which halves the cost of reading
         except DAMAGED_FILE:
             self.context.counts.partial += 1
 
@@ -121,7 +121,7 @@ class FileImport:
             return list(self._reader.convert(data))
 
     def _take_partial(self, data: bytes, end: int) -> None:
-        """Take a last line without a line end if it is complete; half a line is not a bad line."""
+        """Take a last line without a newline if it is complete; an incomplete line is not a bad line."""
         counts = self.context.counts
         if not self._reader.knows_whole_lines:
             counts.partial += 1
@@ -138,7 +138,7 @@ class FileImport:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking records that are about to be freed: a third of the cost of reading."""
+    """Keep the garbage collector from scanning records that are about to be freed: a third of the cost of reading."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""Reads files that may be huge, compressed, cut short, or still growing.
+"""Reads files that may be huge, compressed, truncated, or still growing.
 
 A file is read in portions whose ends depend only on its content, and each portion becomes batches with fixed sequence
 numbers. The same file therefore always yields the same batches, and a store recognizes those it has. If a file ended
-while it was still growing, the end of the last portion is a *cut*: it is written down (see
-`rl_insight.exchange.importing._cuts`), and the next reading ends a portion there too.
+while it was still growing, the end of the last portion is a *cut*: it is recorded (see
+`rl_insight.exchange.importing._cuts`), and the next read ends a portion there too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 DAMAGED_FILE = (EOFError, zlib.error, gzip.BadGzipFile, cramjam.DecompressionError)
-"""What reading a damaged or unfinished compressed file raises."""
+"""Exceptions raised by reading a damaged or unfinished compressed file."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -37,9 +37,9 @@ class Portion(msgspec.Struct, frozen=True):
     end: int
     """The offset after the last line, in the uncompressed file."""
     is_last: bool = False
-    """The file ended here: what is added later is a separate portion."""
+    """The file ended here: later additions are a separate portion."""
     is_partial: bool = False
-    """The data is a last line without a line end, which may be incomplete."""
+    """The data is a last line without a newline, which may be incomplete."""
     skipped: int = 0
     """Lines left out because they are too long."""
 
@@ -101,7 +101,7 @@ def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
 def portions(stream: BinaryIO, start: int = 0, cuts: Sequence[int] = ()) -> Iterator[Portion]:
     """Yield the lines of a stream from its current offset `start` on, in portions of about `PORTION_BYTES`.
 
-    A portion also ends at each of the `cuts`, the sorted offsets at which earlier readings ended.
+    A portion also ends at each of the `cuts`, the sorted offsets at which earlier reads ended.
     """
     offset = start
     while True:

@@ -1,6 +1,6 @@
-"""Binary files, split into records: our own frames, TensorBoard's event files and W&B's offline runs.
+"""Splits binary files into records: our own frames, TensorBoard's event files and W&B's offline runs.
 
-Each framing yields the records of a stream with the offset after each. A record that is cut short by the end of the
+Each framing yields the records of a stream with the offset after each. A record that is truncated by the end of the
 file is counted as partial, and read once the file has grown. Damaged bytes are counted, and reading continues as far
 as the framing allows.
 """
@@ -32,7 +32,7 @@ _CHECKED_BYTES = 64 * 1024
 """Checksums in pure Python cost 0.1 µs per byte, so only the length of images and graphs is checked."""
 
 WANDB_MAGIC = b":W&B\xe1\xbe"
-"""How an offline run of W&B begins."""
+"""The first bytes of a W&B offline run."""
 _WANDB_HEADER_BYTES = 7
 _BLOCK_BYTES = 32 * 1024
 _CHUNK_HEADER = struct.Struct("<IHB")
@@ -47,10 +47,10 @@ def read_record_file(
 ) -> Iterator[tuple[list[Batch], int]]:
     """Yield the batches of a file from an offset on, in portions, each with the offset after it.
 
-    Like those of files of lines, portions end where the content says, or where an earlier reading ended.
+    Like those of files of lines, portions end where the content determines, or where an earlier read ended.
     """
     context = reader.context
-    context.counts.partial = 0  # the record that was cut short may be complete now
+    context.counts.partial = 0  # the truncated record may be complete now
     cuts = frozenset(book.of(context.identity))
     records: list[bytes] = []
     size, offset = 0, start
@@ -72,7 +72,7 @@ def read_record_file(
 
 
 def frame_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tuple[bytes, int]]:
-    """Yield the payloads of our frames; nothing can be found after a damaged one."""
+    """Yield the payloads of our frames; reading stops at a damaged one."""
     try:
         for payload in read_frames(stream):
             offset += _FRAME_HEADER_BYTES + len(payload)
@@ -85,14 +85,14 @@ def frame_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tup
 
 
 def event_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tuple[bytes, int]]:
-    """Yield the records of a TensorBoard event file; nothing can be found after a damaged length."""
+    """Yield the records of a TensorBoard event file; reading stops at a damaged length."""
     while header := stream.read(_EVENT_HEADER.size):
         if len(header) < _EVENT_HEADER.size:
             counts.partial += 1
             return
         length, checksum = _EVENT_HEADER.unpack(header)
         if _masked(crc32c(header[:8])) != checksum or length > MAX_RECORD_BYTES:
-            counts.note_bad(f"damaged: the record at byte {offset} has no valid length. What follows is left out")
+            counts.note_bad(f"damaged: the record at byte {offset} has no valid length. The rest is skipped")
             return
         payload = stream.read(length)
         footer = stream.read(4)
@@ -140,7 +140,7 @@ def wandb_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tup
 
 
 def first_record(head: bytes, framing: Framing) -> bytes | None:
-    """Return a file up to the end of its first record, which does not change as it grows; None before that is there."""
+    """Return a file up to the end of its first record, which does not change as it grows; None if it is incomplete."""
     found = next(framing(io.BytesIO(head), 0, Counts()), None)
     return None if found is None else head[: found[1]]
 

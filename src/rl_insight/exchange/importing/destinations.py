@@ -43,7 +43,7 @@ class Destination(ABC):
         """
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
-        """Return whether to send the batches, made of so many bytes, before more is read."""
+        """Return whether to send the batches, made from `read_bytes` bytes, before reading more."""
         del batches
         return read_bytes >= _REQUEST_BYTES
 
@@ -67,7 +67,7 @@ class StoreDestination(Destination):
         return ImportReceipt(new, len(batches) - new)
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
-        """Gather as much as one commit writes best, within bounds."""
+        """Gather the amount that one commit writes most efficiently, within bounds."""
         return read_bytes >= _COMMIT_BYTES or sum(map(_rows, batches)) >= _COMMIT_ROWS
 
 
@@ -87,7 +87,7 @@ class ServerAnswer(msgspec.Struct, frozen=True):
 
 
 class ServerDestination(Destination):
-    """Posts frames to a server, and waits when it asks for that.
+    """Posts frames to a server, and waits when the server asks for it.
 
     Args:
         post: sends one body of frames to the ingest route.

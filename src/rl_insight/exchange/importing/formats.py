@@ -59,7 +59,7 @@ SUFFIXES: Final = (
     ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".jsonl.zst", ".trace", ".wandb",
     ".log",
 )  # fmt: skip
-"""Files that are read below a directory, besides TensorBoard's event files; a single file may have any name."""
+"""Files that are imported from a directory, besides TensorBoard's event files; a single file may have any name."""
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
 _OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
 _OTLP_START = re.compile(rb'^\s*\{\s*"resource(Spans|Metrics|Logs)"')
@@ -84,7 +84,7 @@ def default_run(path: Path) -> str:
 
 
 def run_name(kind: str, file: Path, root: Path) -> str:
-    """Return the run of a file that was found at an imported path, where its records do not name one.
+    """Return the run of a file found at an imported path, for records that do not name one.
 
     An event file belongs to its directory, as in TensorBoard; a W&B run is named after its file.
 

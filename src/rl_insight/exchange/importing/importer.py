@@ -21,7 +21,7 @@ from rl_insight.exchange.importing.readers.base import Counts, FileContext
 from rl_insight.schema import Batch
 
 _Place = tuple[int, int]
-"""The device and inode of a file, which stay when it is renamed."""
+"""The device and inode of a file, which do not change when it is renamed."""
 Progress = Callable[[Path, int], None]
 """Called with a file and how many of its bytes have been read since the last call."""
 
@@ -48,7 +48,7 @@ class Importer:
 
     Args:
         destination: where the batches go.
-        data_dir: where the ends of growing files are written down.
+        data_dir: where the ends of growing files are recorded.
         run_id: the run; without one, records keep theirs, and files without one go to a run named after them.
         file_format: one of `formats.FORMATS`; without one, it is detected from the content of each file.
         origin_ns: added to times that do not count from 1970.
@@ -82,7 +82,7 @@ class Importer:
         self._gathered_bytes = 0
 
     def add(self, path: Path) -> None:
-        """Import a file, or every file of a known kind below a directory.
+        """Import a file, or every file of a known kind under a directory.
 
         Raises:
             ExchangeError: the path does not exist, or the format of a single file is unknown.
@@ -99,7 +99,7 @@ class Importer:
             self._send()
 
     def follow(self, path: Path, stop: Event, poll_s: float = 0.5) -> None:
-        """Import what is there and what is added, until `stop` is set; new and rotated files are found.
+        """Import existing and added data until `stop` is set, including new and rotated files.
 
         Raises:
             ExchangeError: the path does not exist.
@@ -169,12 +169,12 @@ class Importer:
             return identity_of(file.name, head if first is None else first, by_line=False)
         identity = identity_of(file.name, head, by_line=not _is_whole(file, kind))
         if identity is None and not is_growing:
-            # Some small files have a single line without an end.
+            # Some small files have a single line without a newline.
             identity = identity_of(file.name, head, by_line=False)
         return identity
 
     def _gather(self, file: Path, batches: Sequence[Batch], read_bytes: int) -> None:
-        """Take the batches of a portion; those of several files are sent together."""
+        """Collect the batches of a portion; those of several files are sent together."""
         self._on_progress(file, read_bytes)
         self._gathered += batches
         self._gathered_bytes += read_bytes
@@ -206,7 +206,7 @@ class Importer:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return a file itself, or the files of known kinds below a directory, in order.
+    """Return a file itself, or the files of known kinds under a directory, in order.
 
     Raises:
         ExchangeError: the path does not exist.

@@ -28,9 +28,9 @@ RecordT = TypeVar("RecordT", queries.Event, queries.LogLine)
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
 _SHOWN_STEPS = 60
-"""The number that the overview shows."""
+"""How many steps the overview shows."""
 _IDLE_STEPS = 15
-"""The number that the overview computes the idle share of."""
+"""How many steps the overview computes the idle share for."""
 _MAX_HOTSPOTS = 2_000
 _MAX_SERIES = 30
 _MAX_POINTS = 400
@@ -51,7 +51,7 @@ def check_scope(cursor: Cursor, scope: Scope) -> None:
 
 
 def build_document(store: RunFile, scope: Scope | None = None, *, transcripts: bool = False) -> ReportDocument:
-    """Return the data of a report; it includes the texts of sessions only with `transcripts`.
+    """Return the data of a report; it includes the text of sessions only with `transcripts`.
 
     >>> build_document(store, Scope(last_steps=1)).hotspots[0].name  # doctest: +SKIP
     """
@@ -112,7 +112,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
 
 
 def _without_texts(record: RecordT) -> RecordT:
-    """Return an event or a log line with texts replaced by their lengths; OpenTelemetry's messages are texts."""
+    """Return an event or a log line with text replaced by its length; OpenTelemetry's messages are text."""
     if is_message_event(getattr(record, "name", "") or str(record.attributes.get("event.name", ""))):
         return msgspec.structs.replace(record, attributes={})
     return msgspec.structs.replace(record, attributes=without_texts(record.attributes))
@@ -145,7 +145,7 @@ def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:
 
 
 def _step_of(scope: Scope, steps: list[Step]) -> int | None:
-    """Return the step of a scope; None for the entire run, as is always the case for a run without steps."""
+    """Return the step of a scope; None for the entire run, which is always the case for a run without steps."""
     if scope.step is not None:
         return scope.step
     return steps[-1].step if scope.last_steps is not None and steps else None

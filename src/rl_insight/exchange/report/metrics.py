@@ -12,11 +12,11 @@ from rl_insight.store.queries.metrics import PROCESS_LABELS
 
 _POINTS = 240
 _MAX_POINTS = 3_000_000
-"""Of all metrics together; each metric beyond that is one line, over all of its series."""
+"""The limit for all metrics together; beyond it, a metric is one line over all of its series."""
 _MAX_SERIES = 1_000
 _SHARES = [0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0]
 _SECOND = 1_000_000_000
-# The widths of the page, so that its requests and the report have the same intervals.
+# The interval widths of the web page, so that both show the same intervals.
 _ROUND_NS = [
     *(_SECOND // 10, _SECOND // 5, _SECOND // 2),
     *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200)),

@@ -39,7 +39,7 @@ VERSION = 3
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans in columns, by lane, depth and start. Repeated texts are stored once, in lists that the columns index."""
+    """Spans in columns, by lane, depth and start. Repeated strings are stored once, in lists that the columns index."""
 
     total: int
     """Spans in the window; if that exceeds the number of rows, the rows are the longest ones."""
@@ -113,11 +113,11 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     generated_s: float
     generator: str
     scope: str
-    """What the hotspots, spans and sessions cover, in words."""
+    """A description of what the hotspots, spans and sessions cover."""
     step: int | None
     """The step of the scope; None for the whole run."""
     origin_ns: int
-    """A whole second."""
+    """A multiple of one second."""
     start_ns: int
     """The window of spans, logs and events."""
     end_ns: int

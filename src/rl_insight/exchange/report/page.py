@@ -1,4 +1,4 @@
-"""Puts a report's data into one HTML file that contains the components of the page and loads nothing."""
+"""Puts a report's data into one HTML file that contains the components of the page and loads nothing else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rl_insight.exchange.report.model import ReportDocument
 from rl_insight.store.connections import RunFile
 from rl_insight.store.queries import Scope
 
-# The policy allows this one script and this one style sheet and no requests, whatever a name in the data tries.
-# The data is compressed and in Base64, which has no character that could end the element around it.
+# The policy allows only this script and this style sheet and no requests, whatever the data contains.
+# The data is compressed and Base64-encoded, which leaves no character that could end the element around it.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -50,12 +50,12 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def write_report(store: RunFile, path: Path, scope: Scope | None = None, *, transcripts: bool = False) -> None:
-    """Write the report of a run; it includes the texts of sessions only with `transcripts`.
+    """Write the report of a run; it includes the text of sessions only with `transcripts`.
 
     >>> write_report(store, Path("report.html"))  # doctest: +SKIP
 
     Raises:
-        ExchangeError: the file cannot be written, or the package was built without the page of reports.
+        ExchangeError: the file cannot be written, or the package was built without the report page.
     """
     bundle = load_bundle()
     page = render(build_document(store, scope, transcripts=transcripts), bundle)
@@ -64,7 +64,7 @@ def write_report(store: RunFile, path: Path, scope: Scope | None = None, *, tran
 
 
 def load_bundle(folder: Path = _FOLDER) -> Bundle:
-    """Return the built page of reports.
+    """Return the built report page.
 
     Raises:
         ExchangeError: it is missing.
@@ -72,7 +72,7 @@ def load_bundle(folder: Path = _FOLDER) -> Bundle:
     script, style = folder / "report.js", folder / "report.css"
     if not script.is_file() or not style.is_file():
         raise ExchangeError(
-            "cannot write a report: this copy of rl-insight was built without the page of reports. In a checkout, "
+            "cannot write a report: this copy of rl-insight was built without the report page. In a checkout, "
             "build it with `make web`, which needs Node.js 20 or newer; or install a released wheel, which includes it."
         )
     # Only these two could end or change the script element around the text; escaped, they mean the same in strings.

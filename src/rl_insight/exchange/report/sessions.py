@@ -48,7 +48,7 @@ def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowe
 
 
 def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Transcript]:
-    """Return the transcripts of sessions whose texts were captured, by id; if there are too many, the newest."""
+    """Return the transcripts of sessions whose text was captured, by id; if there are too many, the newest."""
     with_texts = {session_id for (session_id,) in cursor.execute(_WITH_TEXTS).fetchall()}
     found: dict[str, Transcript] = {}
     characters = 0

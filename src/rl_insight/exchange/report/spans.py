@@ -16,9 +16,9 @@ from rl_insight.store.tables import PLACE
 
 MAX_SPANS = 150_000
 MAX_TEXT = 32_000_000
-"""Characters of attributes, equal ones counted once; what exceeds them is left out."""
+"""The limit for attributes in characters, equal ones counted once; the rest is left out."""
 _PIXELS = 1_024
-"""Of the coarsest resolution of the timeline: about the width of a screen."""
+"""The coarsest resolution of the timeline: about the width of a screen."""
 _FINER = 4
 """How much finer the next resolution is."""
 
@@ -43,8 +43,8 @@ _SPANS = f"""
 _LONGEST = "ORDER BY CASE WHEN duration_ns < 0 THEN 0 ELSE 1 END, duration_ns DESC LIMIT $limit"
 
 
-class _Texts:
-    """Numbers texts in the order of their first occurrence."""
+class _TextIndex:
+    """Numbers strings in order of first occurrence."""
 
     def __init__(self, most: int | None = None) -> None:
         self.found: dict[str, int] = {}
@@ -52,7 +52,7 @@ class _Texts:
         self.left_out = 0
 
     def number(self, text: str | None) -> int:
-        """Return the number of a text; -1 for None, and for one that exceeds the limit."""
+        """Return the number of a string; -1 for None, and for one that exceeds the limit."""
         if not text:
             return -1
         number = self.found.get(text)
@@ -67,7 +67,7 @@ class _Texts:
         return number
 
     def numbers(self, texts: Iterable[str | None]) -> list[int]:
-        """Return the numbers of texts."""
+        """Return the numbers of strings."""
         return [self.number(text) for text in texts]
 
 
@@ -89,7 +89,7 @@ def span_columns(
     columns = {name: column[order] for name, column in found.items()}
     used, name = np.unique(columns["name_id"], return_inverse=True)
     names = dict(cursor.execute(_NAMES).fetchall())
-    segments, statuses, sessions, texts = _Texts(), _Texts(), _Texts(), _Texts(most_text)
+    segments, statuses, sessions, texts = _TextIndex(), _TextIndex(), _TextIndex(), _TextIndex(most_text)
     return SpanColumns(
         total=total,
         names=[names[number] for number in used.tolist()],
@@ -100,7 +100,7 @@ def span_columns(
         statuses=list(statuses.found),
         session=sessions.numbers(columns["session_id"].tolist()),
         sessions=list(sessions.found),
-        # Texts are only in the transcripts, which are optional.
+        # Captured text is only in the transcripts, which are optional.
         text=texts.numbers(None if text == "{}" else without_texts_in(text) for text in columns["attributes"].tolist()),
         texts=list(texts.found),
         texts_left_out=texts.left_out,

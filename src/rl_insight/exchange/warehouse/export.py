@@ -21,7 +21,7 @@ _PARQUET = "FORMAT parquet, COMPRESSION zstd"
 
 
 def export_run(store: RunStore, run_id: str, target: ParquetFolder) -> dict[str, int]:
-    """Write everything in a run that the target does not have; returns the number of rows per table.
+    """Write everything in a run that the target does not have; return the number of rows per table.
 
     Raises:
         OSError: the target cannot be written; the next export repeats the last files, under the same names.

@@ -48,4 +48,4 @@ def _file_system(url: str) -> Any:
     try:
         return fsspec.core.url_to_fs(url)[0]
     except (ImportError, ValueError) as error:
-        raise ExchangeError(f"cannot write to {url}: {error}. Install the package of that file system.") from error
+        raise ExchangeError(f"cannot write to {url}: {error}. Install the package for that file system.") from error

@@ -13,7 +13,7 @@ from rl_insight.schema import Batch
 
 
 class ParquetSink(Sink):
-    """Exports what the store has committed; it reads the runs, not the batches, so a batch that it missed is not lost.
+    """Exports committed rows; it reads the runs, not the batches, so a batch that it missed is not lost.
 
     The position in each run is kept in the run's file, see `rl_insight.exchange.warehouse.tables`.
 
@@ -43,7 +43,7 @@ class ParquetSink(Sink):
         self._context = context
 
     def write(self, batch: Batch) -> None:
-        """Note that a run has new rows."""
+        """Record that a run has new rows."""
         self._changed.add(batch.process.run_id)
 
     def flush(self) -> None:
@@ -70,5 +70,5 @@ class ParquetSink(Sink):
         self._is_first = False
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was written since startup."""
+        """Return the rows written since startup, by table."""
         return {"url": self._target.url, "rows": dict(self._rows), "waiting_runs": len(self._changed)}

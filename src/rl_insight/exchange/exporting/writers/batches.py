@@ -21,11 +21,11 @@ from rl_insight.store.queries import Cursor
 
 _encode = msgspec.json.Encoder().encode
 Parts: TypeAlias = Iterator[tuple[bytes, int]]
-"""What is written of a batch, and how many records each part holds."""
+"""The parts of a batch to write, each with its number of records."""
 
 
 def write_records(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write records, one per line; returns how many."""
+    """Write records, one per line; return how many."""
     introduced: set[str] = set()
 
     def lines(batch: Batch) -> Parts:
@@ -39,7 +39,7 @@ def write_records(cursor: Cursor, path: Path, selection: Selection) -> int:
 
 
 def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write frames, like those of offline runs; returns how many records they hold."""
+    """Write frames, like those of offline runs; return how many records they contain."""
 
     def frames(batch: Batch) -> Parts:
         yield frame(encode(batch)), sum(len(getattr(batch, name)) for name in RECORDED) + len(batch.losses)
@@ -48,7 +48,7 @@ def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
 
 
 def write_otlp(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write OTLP requests, one per line, like the OpenTelemetry collector's file exporter; returns how many records.
+    """Write OTLP requests, one per line, like the OpenTelemetry collector's file exporter; return how many records.
 
     Open spans have no end yet.
     """

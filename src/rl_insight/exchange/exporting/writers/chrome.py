@@ -27,7 +27,7 @@ _WRITE_EVENTS = 2_000
 
 
 def write_chrome(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write a trace; returns how many events it holds."""
+    """Write a trace; return the number of events."""
     with output_file(path) as stream:
         return _Trace(cursor, stream, selection).write()
 
@@ -53,8 +53,8 @@ class _Thread:
 
 
 @dataclass(slots=True)
-class _Lane:
-    """The threads of one lane, and on which of them a running span is drawn."""
+class _LaneThreads:
+    """The threads of one lane, and the thread on which each running span is drawn."""
 
     threads: list[_Thread] = field(default_factory=list)
     drawn_on: dict[int, _Thread] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Lane:
     _idle: list[int] = field(default_factory=list)
 
     def place(self, span: Row, end_ns: int) -> _Thread | None:
-        """Return the thread for a span, that of its parent if it fits there; None if another thread is needed."""
+        """Return the thread for a span, preferably its parent's; None if a new thread is needed."""
         home = self.drawn_on.get(span.parent_id)
         outer = None if home is None else self._innermost(home, span.start_ns)
         parent_runs = span.parent_id in self.drawn_on
@@ -111,9 +111,9 @@ class _Trace:
         self._end_ns = found.end_ns or 0
         self._processes = rows.processes(cursor)
         self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _LaneThreads] = {}
         self._next_tid: dict[int, int] = {}
-        # Arrows lead from these to their children.
+        # Flow arrows lead from these to their children.
         self._far_parents = rows.far_parents(cursor, selection)
         self._drawn: dict[int, _Slice] = {}
         self._waiting: list[tuple[Row, _Slice]] = []
@@ -164,7 +164,7 @@ class _Trace:
             self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
             self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
 
-    def _new_thread(self, lane: _Lane, row: Row) -> _Thread:
+    def _new_thread(self, lane: _LaneThreads, row: Row) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
         thread = _Thread(len(lane.threads), tid)
@@ -181,7 +181,7 @@ class _Trace:
         # Open spans are drawn up to the end of the run.
         end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
         pid = self._pids[span.process]
-        lane = self._lanes.setdefault(span.lane_id, _Lane())
+        lane = self._lanes.setdefault(span.lane_id, _LaneThreads())
         thread = lane.place(span, end_ns) or self._new_thread(lane, span)
         lane.draw(thread, span, end_ns)
         tid = thread.tid
@@ -219,7 +219,7 @@ class _Trace:
 
     def _add_instant(self, row: Row, name: str, category: str) -> None:
         pid = self._pids[row.process]
-        lane = self._lanes.setdefault(row.lane_id, _Lane())
+        lane = self._lanes.setdefault(row.lane_id, _LaneThreads())
         tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
         self._add(
             {

@@ -32,10 +32,10 @@ def output_file(path: Path, *, is_packed: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def output_directory(path: Path) -> Iterator[Path]:
-    """Yield a directory that gets its name if the block succeeds.
+    """Yield a directory that is renamed to `path` if the block succeeds.
 
     Raises:
-        ExchangeError: the path exists already, or cannot be written.
+        ExchangeError: the path already exists, or cannot be written.
     """
     if path.exists():
         raise ExchangeError(f"cannot write {path}: it exists. Choose another name, or remove it first.")

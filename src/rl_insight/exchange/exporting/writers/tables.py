@@ -28,7 +28,7 @@ _QUERIES: Final = {
     "samples": ("*", "time_ns"),
     "histograms": (_BUCKETS, "time_ns"),
 }
-"""Per table, what is written of its view, and in which order."""
+"""The columns written for each table, and the order of its rows."""
 _PROCESSES = """
     SELECT process_id, run_id, project, experiment_name, role, rank, host, pid, labels, started_ns, clock_offset_ns
     FROM processes ORDER BY role, rank NULLS LAST, process_id
@@ -39,17 +39,17 @@ TABLES = (*_QUERIES, "processes")
 
 
 def write_csv(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write a directory of CSV files; returns how many rows."""
+    """Write a directory of CSV files; return how many rows."""
     return _write(cursor, path, selection, "csv", "FORMAT csv, HEADER")
 
 
 def write_parquet(cursor: Cursor, path: Path, selection: Selection) -> int:
-    """Write a directory of Parquet files; returns how many rows."""
+    """Write a directory of Parquet files; return how many rows."""
     return _write(cursor, path, selection, "parquet", "FORMAT parquet")
 
 
 class QueryResult:
-    """The rows of a query for another connection, which reads their types several times but runs the query once."""
+    """The rows of a query for another connection, which reads the types several times but runs the query once."""
 
     def __init__(self, cursor: Cursor, sql: str, given: dict[str, Any]) -> None:
         self._rows = cursor.sql(sql, params=given)

@@ -1,1 +1,1 @@
-"""Readers: from the records of a file to batches."""
+"""Readers, which convert the records of a file to batches."""

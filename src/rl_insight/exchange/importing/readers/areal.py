@@ -35,14 +35,14 @@ _ABSENT = (b"", b"null")
 _NO_TIME = float("nan")
 
 
-class _Phase(msgspec.Struct, gc=False):
+class _PhaseInterval(msgspec.Struct, gc=False):
     start_ts: float | None = _NO_TIME
     end_ts: float | None = _NO_TIME
     outcome: str | None = None
     payload: msgspec.Raw = _NOTHING
 
 
-_PhasesByName = dict[str, list[_Phase] | None]
+_PhasesByName = dict[str, list[_PhaseInterval] | None]
 
 
 _KINDS: dict[str, tuple[Any, Any]] = {
@@ -50,9 +50,9 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     for name, kind in get_type_hints(Snapshot).items()
     if name in REPORTED
 }
-# The fields that are read of a line. Durations are left out: they are derived from the rest.
-_Line: Any = msgspec.defstruct(
-    "_Line",
+# The fields read from a line. Durations are left out: they are derived from the rest.
+_SessionLine: Any = msgspec.defstruct(
+    "_SessionLine",
     [
         ("session_id", int | str),
         ("status", str, PENDING),
@@ -63,7 +63,7 @@ _Line: Any = msgspec.defstruct(
 )
 
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_SessionLine)
 _FIXED = (SESSION_SEGMENT, PHASE_SEGMENT, _LANE, "ok", "error", "cancelled", "open", "session")
 _FIRST_ID = len(_FIXED) + 1
 """The position of the first session id."""
@@ -133,11 +133,11 @@ class _SessionColumns:
         self._count = count = len(lines)
         # Columns from tuples: half the time of a comprehension for each field.
         columns = zip(*map(astuple, lines), strict=True)
-        self._given: dict[str, tuple[Any, ...]] = dict(zip(_Line.__struct_fields__, columns, strict=True))
-        # A number is only unique within a rank; a text is unique everywhere.
+        self._given: dict[str, tuple[Any, ...]] = dict(zip(_SessionLine.__struct_fields__, columns, strict=True))
+        # A numeric id is unique only within a rank; a string id is unique everywhere.
         prefix = f"{process.process_id}/"
         ids = [own if own.__class__ is str else f"{prefix}{own}" for own in self._given["session_id"]]
-        self._marks = {name: _moments(self._given[name], origin_s) for name in MARKS}
+        self._marks = {name: _times(self._given[name], origin_s) for name in MARKS}
         self._statuses = [status or PENDING for status in self._given["status"]]
         self.strings = [*_FIXED, *ids]
         self._phases = phases = _PhaseColumns([own or {} for own in self._given["phases"]], self.strings, origin_s)
@@ -181,7 +181,7 @@ class _SessionColumns:
         )
 
     def _texts(self, of_sessions: Any, of_phases: Any) -> bytes:
-        """Return a column of text positions from its parts for sessions and phases."""
+        """Return a column of string positions from its parts for sessions and phases."""
         column = np.empty(len(self._owner), "<u4")
         column[: self._count] = of_sessions
         column[self._count :] = of_phases
@@ -202,7 +202,7 @@ class _SessionColumns:
             **{name: repeated(value, kind_of(name), count) for name, value in owner.items()},
             "status": column_of(self._statuses, str),
             **{name: _values(name, self._given[name]) for name in REPORTED if name not in {*owner, *MARKS}},
-            **{name: NumberColumn(moments, np.isnan(moments)) for name, moments in self._marks.items()},
+            **{name: NumberColumn(times, np.isnan(times)) for name, times in self._marks.items()},
             "phases": self._phase_lists(texts),
             "snapshot_ns": NumberColumn(self._time_ns),
         }
@@ -240,15 +240,15 @@ class _PhaseColumns:
         owner = np.repeat(np.arange(len(sessions)), np.fromiter(map(len, shapes), np.int64, len(shapes)))
         lists: list[Any] = list(chain.from_iterable(map(dict.values, sessions)))
         try:
-            phases: list[_Phase] = list(chain.from_iterable(lists))
+            phases: list[_PhaseInterval] = list(chain.from_iterable(lists))
         except TypeError:  # some are null; checking first would cost more
             lists = [intervals or () for intervals in lists]
             phases = list(chain.from_iterable(lists))
         if len(phases) != len(lists) or not all(lists):  # else each name has one interval
             lengths = np.fromiter(map(len, lists), np.int64, len(lists))
             owner, names = np.repeat(owner, lengths), np.repeat(names, lengths)
-        self.start = _moments([phase.start_ts for phase in phases], origin_s)
-        self.end = _moments([phase.end_ts for phase in phases], origin_s)
+        self.start = _times([phase.start_ts for phase in phases], origin_s)
+        self.end = _times([phase.end_ts for phase in phases], origin_s)
         self.owner: Integers = owner
         self.name: Integers = names
         self.status = _outcomes([phase.outcome for phase in phases], self.end)
@@ -259,12 +259,12 @@ class _PhaseColumns:
             self.name, self.status, self.payload = self.name[begun], self.status[begun], self.payload[begun]
         self.counts: Integers = np.bincount(self.owner, minlength=len(sessions))
 
-    def by_session(self, combine: np.ufunc, moments: Floats) -> Floats:
+    def by_session(self, combine: np.ufunc, times: Floats) -> Floats:
         """Return the earliest or latest time of each session."""
         found = np.full(len(self.counts), np.nan)
         filled = self.counts > 0
-        if len(moments):
-            found[filled] = combine.reduceat(moments, (np.cumsum(self.counts) - self.counts)[filled])
+        if len(times):
+            found[filled] = combine.reduceat(times, (np.cumsum(self.counts) - self.counts)[filled])
         return found
 
 
@@ -278,16 +278,16 @@ def _values(name: str, values: Sequence[Any]) -> Column:
 
 
 def _object(value: msgspec.Raw) -> str | None:
-    """Return the text of a JSON object; None for an empty one, and for any other value."""
+    """Return a JSON object as a string; None for an empty one, and for any other value."""
     text = bytes(value)
     return text.decode() if text.startswith(b"{") and text != b"{}" else None
 
 
-def _moments(seconds: Sequence[float | None], origin_s: float) -> Floats:
-    moments: Floats = np.array(seconds, np.float64)
+def _times(seconds: Sequence[float | None], origin_s: float) -> Floats:
+    times: Floats = np.array(seconds, np.float64)
     if origin_s:
-        moments[moments < _WALL_CLOCK_S] += origin_s
-    return moments
+        times[times < _WALL_CLOCK_S] += origin_s
+    return times
 
 
 def _outcomes(outcomes: Sequence[str | None], ends: Floats) -> Integers:

@@ -1,4 +1,4 @@
-"""The base of all readers: processes, sequence numbers, counts, and ids that are the same at each reading."""
+"""The base of all readers: processes, sequence numbers, counts, and ids that are the same on every read."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _WALL_CLOCK_S = 1e9
 _MAX_PROBLEMS = 5
 _SHOWN = 80
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding bad JSON raises."""
+"""Exceptions raised by decoding bad JSON."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What reading files has come to so far."""
+    """The results of reading files so far."""
 
     records: int = 0
     bad: int = 0
     partial: int = 0
-    """Last records that are cut short, as in a file that is still being written."""
+    """Truncated last records, as in a file that is still being written."""
     problems: list[str] = []
     """The first few errors, for people."""
 
     def note_bad(self, problem: object, record: object = None, count: int = 1) -> None:
-        """Count what could not be read, and keep the first few problems with the beginning of their record."""
+        """Count unreadable records, and keep the first few problems with the beginning of their record."""
         self.bad += count
         if len(self.problems) < _MAX_PROBLEMS:
             shown = record[:_SHOWN].decode("utf-8", "replace") if isinstance(record, bytes) else record
@@ -52,7 +52,7 @@ class Counts(msgspec.Struct, kw_only=True):
 
 
 class FileRows:
-    """The rows of one process in the making; each metric with its labels is added once as a series."""
+    """The rows of one process, while they are collected; each metric with its labels is added once as a series."""
 
     def __init__(self) -> None:
         self.builder = BatchBuilder()
@@ -159,14 +159,14 @@ class FileContext:
 
 
 class Reader:
-    """Turns the records of one file into batches; it is given them in order, from the first one on.
+    """Turns the records of one file into batches; it receives them in order, starting with the first.
 
     Most readers override `add`, and `process` where a file has several. JSON Lines are decoded with `decoder`.
     """
 
     decoder: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(dict[str, Any])
     knows_whole_lines: ClassVar[bool] = True
-    """Whether half a line cannot be mistaken for a complete one, as is the case for half a JSON object."""
+    """Whether an incomplete line cannot be mistaken for a complete one, as is the case for JSON objects."""
     numbers_batches: ClassVar[bool] = True
     """Whether it numbers batches itself: portions must then end in the same places whenever the file is read."""
     role: ClassVar[str] = ""
@@ -193,7 +193,7 @@ class Reader:
                 yield batch
 
     def add(self, rows: Mapping[Any, FileRows], record: Any) -> int:
-        """Add a record to the rows of its process, by whatever key tells processes apart; returns how many it counts.
+        """Add a record to the rows of its process, under any key that identifies the process; return its record count.
 
         Raises:
             ValueError: the record is bad. So are those that raise TypeError, OverflowError or struct.error.
@@ -211,7 +211,7 @@ class Reader:
 
 
 def whole_step(value: Any) -> int | None:
-    """Return a step: a whole number that fits the store, else None.
+    """Return a step if the value is an integer that fits the store, else None.
 
     >>> whole_step(7.0), whole_step("7"), whole_step(True)
     (7, None, None)
@@ -231,7 +231,7 @@ def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Count
 
 
 def decoded(line: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> Iterator[Any]:
-    """Yield a record of JSON; a bad one is counted instead."""
+    """Yield a JSON record; a bad one is counted instead."""
     try:
         _check_text(line)
         yield decoder.decode(line)
@@ -246,13 +246,13 @@ def _check_text(data: bytes) -> None:
 
 
 def number_of(*parts: object) -> int:
-    """Return an id of 64 bits that depends only on the parts, and is never 0."""
+    """Return a 64-bit id that depends only on the parts, and is never 0."""
     text = "\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 def json_text(values: dict[str, Any]) -> str | None:
-    """Return values as the text of a JSON object; None if there are none."""
+    """Return values as a JSON object string; None if there are none."""
     return _encode(values).decode() if values else None
 
 

@@ -18,7 +18,7 @@ from rl_insight.store.gathered import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})
-"""What our own export writes to `args`, and what has a dedicated column."""
+"""Keys of `args` that our own export writes, or that have a dedicated column."""
 
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
@@ -50,7 +50,7 @@ class Names:
         self.threads: dict[Place, str] = {}
 
     def note(self, event: ChromeEvent) -> None:
-        """Remember the name in a metadata event."""
+        """Record the name in a metadata event."""
         if event.ph != "M":
             return
         name = event.args.get("name") if isinstance(event.args, dict) else None
@@ -63,7 +63,7 @@ class Names:
 
 
 class _Begun(NamedTuple):
-    """A span whose beginning is known."""
+    """A span whose start is known."""
 
     span_id: int
     start_ns: int
@@ -73,7 +73,7 @@ class _Begun(NamedTuple):
 
 
 class ChromeReader(Reader):
-    """Reads trace events; a process for each pid, a lane for each thread."""
+    """Reads trace events; one process per pid, one lane per thread."""
 
     decoder = msgspec.json.Decoder(ChromeEvent)
 
@@ -81,7 +81,7 @@ class ChromeReader(Reader):
         super().__init__(context)
         self.names = Names()
         self.base_ns = 0
-        """Added to all times, in documents that name it."""
+        """Added to all times, in documents that specify it."""
         self._processes: dict[int | str, Process] = {}
         self._open: dict[Any, list[_Begun]] = {}
         self._events = 0
@@ -187,7 +187,7 @@ class ChromeReader(Reader):
 
 
 def _key(event: ChromeEvent) -> Any:
-    """Return the key that a beginning and its end share: the thread, or the id of asynchronous events."""
+    """Return the key that a start and its end share: the thread, or the id of asynchronous events."""
     if event.ph in {"B", "E"}:
         return event.pid, event.tid
     return event.pid, event.cat, event.name, str(event.id if event.id2 is None else event.id2)
@@ -203,8 +203,8 @@ def _with_category(args: dict[str, Any], category: str) -> dict[str, Any]:
 
 def _nanoseconds(microseconds: float) -> int:
     """Return microseconds as nanoseconds; exact for integers of any size."""
-    whole = int(microseconds)
-    return whole * 1000 + round((microseconds - whole) * 1000)
+    integer = int(microseconds)
+    return integer * 1000 + round((microseconds - integer) * 1000)
 
 
 def _hex(value: Any) -> int:

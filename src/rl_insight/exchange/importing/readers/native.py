@@ -112,7 +112,7 @@ class RecordReader(Reader):
         return self._processes[key]
 
     def batch(self, key: str, rows: FileRows) -> Batch:
-        """Return the next batch of a process, with what it had lost."""
+        """Return the next batch of a process, with its losses."""
         batch = self.context.build(rows.builder, self.process(key))
         lost = self._losses.get(key, {})
         batch.losses += [Loss(kind, reason, count) for (kind, reason), count in lost.items()]
@@ -125,7 +125,7 @@ class RecordReader(Reader):
         if time_ns is None:
             return
         seconds = min(max(time_ns // 1_000_000_000 - _EARLIEST_S, 0), 2**30)
-        # Two files may begin in one second, or with the same span.
+        # Two files may begin in the same second, or with the same span.
         file = number_of(self.context.identity) % 2**_FILE_BITS
         self.context.first_sequence = (seconds << _SECOND_BITS) + (file << (_SECOND_BITS - _FILE_BITS))
 

@@ -22,7 +22,7 @@ class PrimeRlTraceReader(Reader):
         self._sessions = ArealSessionReader(context)
 
     def convert_records(self, records: Iterable[Any]) -> Iterator[Batch]:
-        """Yield the batches of some episodes; one without any time cannot be placed, and is counted as bad."""
+        """Yield the batches of some episodes; one without any time cannot be imported, and counts as bad."""
         lines: list[bytes] = []
         for episode in records:
             found = [_line(sample, episode) for sample in samples_of(episode, 0.0) if sample.end_s]

@@ -17,11 +17,11 @@ _TAG, _SIMPLE_VALUE, _TENSOR = 1, 2, 8
 _DTYPE, _CONTENT, _FLOATS, _DOUBLES = 1, 4, 5, 6
 """Fields of a tensor."""
 _FORMATS = {1: "<f", 2: "<d"}
-"""How tensors of one number hold it, by type."""
+"""How single-number tensors store the number, by type."""
 
 
 class TensorboardReader(Reader):
-    """Reads events; each scalar is a record. Images, texts, histograms and graphs are left out."""
+    """Reads events; each scalar is a record. Images, text, histograms and graphs are left out."""
 
     role = "tensorboard"
 
@@ -58,7 +58,7 @@ def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _single(tensor: bytes) -> float | None:
-    """Return the number in a tensor that holds exactly one; None for texts, images and anything larger."""
+    """Return the number in a tensor that contains exactly one; None for text, images and anything larger."""
     parts = dict(fields(tensor))
     layout = _FORMATS.get(parts.get(_DTYPE, 0))  # type: ignore[arg-type]  # an integer, or not in the table
     for field in (_CONTENT, _FLOATS, _DOUBLES):

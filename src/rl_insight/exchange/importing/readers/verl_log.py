@@ -23,7 +23,7 @@ _DURATION = "timing_s/step"
 
 
 def is_verl_log(head: bytes) -> bool:
-    r"""Return whether a text is console output of verl.
+    r"""Return whether text is console output of verl.
 
     >>> is_verl_log(b"(TaskRunner pid=7) step:1 - actor/loss:0.5\n"), is_verl_log(b"some other log\n")
     (True, False)
@@ -32,7 +32,7 @@ def is_verl_log(head: bytes) -> bool:
 
 
 class VerlLogReader(Reader):
-    """Reads the lines of steps; all others are skipped, and are not bad."""
+    """Reads step lines; all others are skipped, and do not count as bad."""
 
     knows_whole_lines = False
     role = "trainer"
@@ -49,7 +49,7 @@ class VerlLogReader(Reader):
         """Add a step; any other line only sets the clock."""
         matched = _STEP_LINE.match(record)
         if matched is None:
-            self._note_moment(record)
+            self._note_time(record)
             return 0
         values = _values(matched[2].decode("utf-8", "replace"))
         if not values:
@@ -57,15 +57,15 @@ class VerlLogReader(Reader):
         self._add_step(rows[None], int(matched[1]), values)
         return 1
 
-    def _note_moment(self, line: bytes) -> None:
+    def _note_time(self, line: bytes) -> None:
         found = _MOMENT.search(line)
         if found is None:
             return
         try:
-            moment = datetime.fromisoformat(f"{found[1].decode()}T{found[2].decode()}").replace(tzinfo=timezone.utc)
+            time = datetime.fromisoformat(f"{found[1].decode()}T{found[2].decode()}").replace(tzinfo=timezone.utc)
         except ValueError:
             return
-        self._now_ns = max(self._now_ns, round(moment.timestamp()) * 1_000_000_000)
+        self._now_ns = max(self._now_ns, round(time.timestamp()) * 1_000_000_000)
 
     def _add_step(self, rows: FileRows, step: int, values: dict[str, float]) -> None:
         duration_ns = round(max(0.0, min(values.get(_DURATION, 0.0), 1e6)) * 1e9)

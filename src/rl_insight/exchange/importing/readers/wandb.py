@@ -21,7 +21,7 @@ _STDERR = 0
 
 
 class WandbReader(Reader):
-    """Reads records of an offline run; numbers become metrics. Images, tables and texts are left out."""
+    """Reads records of an offline run; numbers become metrics. Images, tables and text are left out."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
@@ -57,7 +57,7 @@ class WandbReader(Reader):
             host=host or "imported",
             project=project,
             experiment_name=name,
-            started_ns=_moment_ns(parts.get(17)),
+            started_ns=_time_ns(parts.get(17)),
             run_id=self.context.run_id if self.context.force_run or not own else own,
         )
 
@@ -72,7 +72,7 @@ class WandbReader(Reader):
 
     def _add_stats(self, rows: FileRows, stats: bytes) -> int:
         values = {f"system/{name}": value for name, value in _items(stats, within=3)}
-        rows.add_gauges(values, time_ns=_moment_ns(dict(fields(stats)).get(2)))
+        rows.add_gauges(values, time_ns=_time_ns(dict(fields(stats)).get(2)))
         return 1
 
     def _add_output(self, rows: FileRows, output: bytes) -> int:
@@ -83,7 +83,7 @@ class WandbReader(Reader):
         is_error = parts.get(1, _STDERR) == _STDERR
         level = logging.WARNING if is_error else logging.INFO
         rows.builder.add_log(
-            time_ns=_moment_ns(parts.get(2)), level=level, message=line, logger="stderr" if is_error else "stdout"
+            time_ns=_time_ns(parts.get(2)), level=level, message=line, logger="stderr" if is_error else "stdout"
         )
         return 1
 
@@ -100,7 +100,7 @@ class WandbReader(Reader):
 
 
 def _items(message: bytes, within: int = 1) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a row; nested names are joined like in the mirror of W&B."""
+    """Yield the names and values of a row; nested names are joined as in the W&B mirror."""
     for number, raw in fields(message):
         if number != within or not isinstance(raw, bytes):
             continue
@@ -122,7 +122,7 @@ def _value(raw: bytes) -> Any:
     return float(found) if found in ("NaN", "Infinity", "-Infinity") else found
 
 
-def _moment_ns(timestamp: int | bytes | None) -> int:
+def _time_ns(timestamp: int | bytes | None) -> int:
     """Return a protobuf `Timestamp` in nanoseconds."""
     if not isinstance(timestamp, bytes):
         return 0

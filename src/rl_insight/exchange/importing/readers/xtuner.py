@@ -105,10 +105,10 @@ class XtunerReader(Reader):
 
 
 def _outcome(line: TraceEvent) -> str:
-    said = str(line.status or "").lower()
-    if said in _CANCELLED or "cancelled" in str(line.error_msg or "").lower():
+    status = str(line.status or "").lower()
+    if status in _CANCELLED or "cancelled" in str(line.error_msg or "").lower():
         return "cancelled"
-    return "error" if line.stage.endswith(".error") or said in _FAILED else "ok"
+    return "error" if line.stage.endswith(".error") or status in _FAILED else "ok"
 
 
 def _attributes(line: TraceEvent) -> str | None:
