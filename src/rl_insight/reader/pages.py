@@ -32,13 +32,13 @@ def in_time(
             yield from page
             return
         last = page[-1][time]
-        whole = [row for row in page if row[time] != last]
-        if not whole:
+        complete = [row for row in page if row[time] != last]
+        if not complete:
             raise InsightError(
                 f"more than {PAGE:,} {question} have the timestamp {last}: add conditions, or export the run."
             )
-        yield from whole
-        most = None if most is None else most - len(whole)
+        yield from complete
+        most = None if most is None else most - len(complete)
         given |= {"end_ns": last + 1} if newest_first else {"start_ns": last}
 
 

@@ -158,8 +158,8 @@ class Run:
         if by == "step":
             asked = {"start_ns": 0, "end_ns": 2**62 - 1, "width": 1} | asked
         else:
-            whole = self.summary()
-            start, end = asked.get("start_ns", whole["start_ns"]), asked.get("end_ns", whole["end_ns"])
+            summary = self.summary()
+            start, end = asked.get("start_ns", summary["start_ns"]), asked.get("end_ns", summary["end_ns"])
             if start is None or end is None:
                 return
             asked |= {"start_ns": start, "end_ns": max(end, start) + 1}

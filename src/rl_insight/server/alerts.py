@@ -81,7 +81,7 @@ class Alerts:
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
-            logger.debug("the alert queue is full: the thread stops when it sees the flag")
+            logger.debug("the alert queue is full: its thread keeps delivering until the process exits")
         self._thread.join(timeout_s)
 
     def _deliver_all(self) -> None:

@@ -203,7 +203,7 @@ class DiagnosisService:
                 muted = frozenset(queries.muted_rules(cursor))
                 is_done, is_over = True, False
                 if self._is_live(cursor):
-                    is_done = self._look(cursor, watched)
+                    is_done = self._evaluate_live(cursor, watched)
                     is_over = is_done and age_s > (_QUIET_S if watched.has_ended else _WATCH_S - _LAST_LOOKS_S)
                     found, coverage = watched.findings(), self._coverage(watched)
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
@@ -236,7 +236,7 @@ class DiagnosisService:
             return None
         return Diagnosed(self._version, queries.read_extent(cursor))
 
-    def _look(self, cursor: queries.Cursor, watched: Watched) -> bool:
+    def _evaluate_live(self, cursor: queries.Cursor, watched: Watched) -> bool:
         """Evaluate a live run, and request stacks of suspects; return whether it is up to date."""
         watched.diagnosis.listening_since_ns = self._hearing.since_ns
         now_ns = time.time_ns()

@@ -83,7 +83,7 @@ class TextSource(msgspec.Struct, kw_only=True, eq=False):
     is_event: bool = False
 
 
-class _Said(msgspec.Struct):
+class _ParsedMessage(msgspec.Struct):
     """A message from an attribute."""
 
     role: str
@@ -138,12 +138,12 @@ class _Conversation:
         if source.is_event:
             self._add_event(source, at_ts)
             return
-        asked: list[_Said] = []
+        asked: list[_ParsedMessage] = []
         left_out = 0
         for key in (*SYSTEM_KEYS, *INPUT_KEYS):
             if key in attributes:
                 asked += _messages(attributes, key, SYSTEM if key in SYSTEM_KEYS else USER)
-                left_out += _whole(attributes.get(f"{key}{LEFT_OUT}"))
+                left_out += _integer(attributes.get(f"{key}{LEFT_OUT}"))
         asked += _numbered(attributes, {"gen_ai.prompt", "llm.input_messages"}, USER)
         self._add_new(asked, source, at_ts, left_out)
         arguments = next((key for key in ARGUMENT_KEYS if key in attributes), None)
@@ -153,15 +153,15 @@ class _Conversation:
 
     def answer(self, source: TextSource) -> None:
         at_ts = source.start_ts if source.end_ts is None else source.end_ts
-        said: list[_Said] = []
+        parsed: list[_ParsedMessage] = []
         for key in OUTPUT_KEYS:
             if key in source.attributes:
-                said += _messages(source.attributes, key, ASSISTANT)
-        said += _numbered(source.attributes, {"gen_ai.completion", "llm.output_messages"}, ASSISTANT)
+                parsed += _messages(source.attributes, key, ASSISTANT)
+        parsed += _numbered(source.attributes, {"gen_ai.completion", "llm.output_messages"}, ASSISTANT)
         if source.is_session:  # its phases may have added these already
-            self._add_new(said, source, at_ts, 0)
+            self._add_new(parsed, source, at_ts, 0)
             return
-        for number, one in enumerate(said):
+        for number, one in enumerate(parsed):
             self._add(one, source, at_ts, is_turn=number == 0)
 
     def _add_event(self, source: TextSource, at_ts: float) -> None:
@@ -171,46 +171,50 @@ class _Conversation:
             value = _read(attributes.get("body", attributes))
             if isinstance(value, dict) and "message" in value:
                 value = _read(value["message"])
-            self._add_new(list(_said(value, role)), source, at_ts, 0)
+            self._add_new(list(_parse(value, role)), source, at_ts, 0)
             return
         for key in (*SYSTEM_KEYS, *INPUT_KEYS, *OUTPUT_KEYS):
             if key in attributes:
                 role = SYSTEM if key in SYSTEM_KEYS else USER if key in INPUT_KEYS else ASSISTANT
                 self._add_new(_messages(attributes, key, role), source, at_ts, 0)
 
-    def _add_new(self, said: list[_Said], source: TextSource, at_ts: float, left_out: int) -> None:
+    def _add_new(self, parsed: list[_ParsedMessage], source: TextSource, at_ts: float, left_out: int) -> None:
         """Add the new messages of a conversation that repeats earlier ones."""
         seen: Counter[tuple[str, str | None]] = Counter()
-        for number, one in enumerate(said):
+        for number, one in enumerate(parsed):
             mark = (one.role, one.text)
             seen[mark] += 1
             if one.text is not None and one.tool is None and seen[mark] <= self._known[mark]:
                 continue
-            if len(said) == 1 and one.role == USER and one.text is not None:
+            if len(parsed) == 1 and one.role == USER and one.text is not None:
                 self._continue(one)
                 if not one.text:
                     continue
             self._add(one, source, at_ts, left_out=left_out if number == 0 else 0, is_turn=one.role == ASSISTANT)
 
-    def _continue(self, one: _Said) -> None:
+    def _continue(self, one: _ParsedMessage) -> None:
         """Remove the known part from a prompt that repeats the conversation as one string."""
-        whole = one.text or ""
-        if self._prompt and whole.startswith(self._prompt):
-            rest = whole[len(self._prompt) :].removeprefix(self._response)
-            one.characters -= len(whole) - len(rest)
+        prompt = one.text or ""
+        if self._prompt and prompt.startswith(self._prompt):
+            rest = prompt[len(self._prompt) :].removeprefix(self._response)
+            one.characters -= len(prompt) - len(rest)
             one.text = rest.strip()
-        self._prompt, self._response = whole, ""
+        self._prompt, self._response = prompt, ""
 
     def _add_call(self, source: TextSource, at_ts: float, arguments: str | None, result: str | None) -> None:
         attributes = source.attributes
-        call = _Said(TOOL, tool=next((str(attributes[key]) for key in _TOOL_NAMES if key in attributes), source.name))
+        call = _ParsedMessage(
+            TOOL, tool=next((str(attributes[key]) for key in _TOOL_NAMES if key in attributes), source.name)
+        )
         if arguments is not None:
             call.arguments, call.arguments_characters = _text(attributes, arguments)
         if result is not None:
             call.text, call.characters = _text(attributes, result)
         self._add(call, source, at_ts, is_turn=True)
 
-    def _add(self, one: _Said, source: TextSource, at_ts: float, *, left_out: int = 0, is_turn: bool = False) -> None:
+    def _add(
+        self, one: _ParsedMessage, source: TextSource, at_ts: float, *, left_out: int = 0, is_turn: bool = False
+    ) -> None:
         self._known[one.role, one.text] += 1
         if one.role == ASSISTANT and one.text is not None:
             self._response = one.text
@@ -243,29 +247,29 @@ def is_message_event(name: str) -> bool:
     return name in _EVENT_ROLES
 
 
-def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_Said]:
+def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_ParsedMessage]:
     value = attributes[key]
     if isinstance(value, str) and key.startswith("gen_ai."):  # OpenTelemetry sends structures as JSON strings
         value = _read(value)
-    found = list(_said(value, role))
+    found = list(_parse(value, role))
     if isinstance(value, str) and found:
-        found[0].characters = _whole(attributes.get(f"{key}{FULL_LENGTH}")) or found[0].characters
+        found[0].characters = _integer(attributes.get(f"{key}{FULL_LENGTH}")) or found[0].characters
     return found
 
 
-def _said(value: Any, role: str) -> Iterator[_Said]:
+def _parse(value: Any, role: str) -> Iterator[_ParsedMessage]:
     """Yield the messages in a value: a string, a message of any common shape, or a list of them."""
     if isinstance(value, list):
         for one in value:
-            yield from _said(one, role)
+            yield from _parse(one, role)
     elif isinstance(value, dict):
-        yield from _said_by(value, role)
+        yield from _parse_message(value, role)
     elif value is not None:
         text, characters = _shown(value)
-        yield _Said(role, text, characters)
+        yield _ParsedMessage(role, text, characters)
 
 
-def _said_by(message: dict[str, Any], usual: str) -> Iterator[_Said]:
+def _parse_message(message: dict[str, Any], usual: str) -> Iterator[_ParsedMessage]:
     role = str(message.get("role", usual))
     kind = message.get("type")
     if kind in {"tool_call", "function"} and ("name" in message or "function" in message):
@@ -273,7 +277,7 @@ def _said_by(message: dict[str, Any], usual: str) -> Iterator[_Said]:
         return
     if kind in {"tool_call_response", "tool_result"}:
         text, characters = _shown(message.get("response", message.get("result", message.get("content"))))
-        yield _Said(TOOL, text, characters, tool=_optional_text(message.get("name")))
+        yield _ParsedMessage(TOOL, text, characters, tool=_optional_text(message.get("name")))
         return
     parts = message.get("parts", message.get("content", message.get("text")))
     if isinstance(parts, list):
@@ -282,26 +286,26 @@ def _said_by(message: dict[str, Any], usual: str) -> Iterator[_Said]:
         text, characters = _shown(parts)
         if text or text is None:
             name = _optional_text(message.get("name")) if role == TOOL else None
-            yield _Said(role, text, _whole(message.get(f"content{FULL_LENGTH}")) or characters, tool=name)
+            yield _ParsedMessage(role, text, _integer(message.get(f"content{FULL_LENGTH}")) or characters, tool=name)
     elif kind is not None and "tool_calls" not in message:
-        yield _Said(role, f"[{kind}]")
+        yield _ParsedMessage(role, f"[{kind}]")
     for call in message.get("tool_calls") or ():
         if isinstance(call, dict):
             yield _call(call, role)
 
 
-def _part(part: Any, role: str) -> Iterator[_Said]:
+def _part(part: Any, role: str) -> Iterator[_ParsedMessage]:
     if isinstance(part, dict) and part.get("type", "text") in {"text", "reasoning"}:
         text, characters = _shown(part.get("content", part.get("text")))
-        yield _Said(role, text, characters)
+        yield _ParsedMessage(role, text, characters)
     else:
-        yield from _said(part, role)
+        yield from _parse(part, role)
 
 
-def _joined(said: list[_Said]) -> Iterator[_Said]:
+def _joined(parsed: list[_ParsedMessage]) -> Iterator[_ParsedMessage]:
     """Yield messages, with consecutive text joined."""
-    last: _Said | None = None
-    for one in said:
+    last: _ParsedMessage | None = None
+    for one in parsed:
         if last is not None and last.tool is None and one.tool is None and last.text and one.text:
             last.text = f"{last.text}\n{one.text}"
             last.characters += one.characters + 1
@@ -313,26 +317,26 @@ def _joined(said: list[_Said]) -> Iterator[_Said]:
         yield last
 
 
-def _call(call: dict[str, Any], role: str) -> _Said:
+def _call(call: dict[str, Any], role: str) -> _ParsedMessage:
     function = call.get("function")
     named = function if isinstance(function, dict) else call
     arguments, characters = _shown(named.get("arguments"))
     name = _optional_text(named.get("name")) or "tool"
-    return _Said(role, "", tool=name, arguments=arguments, arguments_characters=characters)
+    return _ParsedMessage(role, "", tool=name, arguments=arguments, arguments_characters=characters)
 
 
-def _numbered(attributes: Mapping[str, Any], prefixes: set[str], role: str) -> list[_Said]:
+def _numbered(attributes: Mapping[str, Any], prefixes: set[str], role: str) -> list[_ParsedMessage]:
     messages: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
         found = _NUMBERED.fullmatch(key)
         if found is not None and found[1] in prefixes:
             messages.setdefault(int(found[2]), {})[found[3]] = value
-    return [one for number in sorted(messages) for one in _said(messages[number], role)]
+    return [one for number in sorted(messages) for one in _parse(messages[number], role)]
 
 
 def _text(attributes: Mapping[str, Any], key: str) -> tuple[str | None, int]:
     text, characters = _shown(attributes[key])
-    return text, _whole(attributes.get(f"{key}{FULL_LENGTH}")) or characters
+    return text, _integer(attributes.get(f"{key}{FULL_LENGTH}")) or characters
 
 
 def _shown(value: Any) -> tuple[str | None, int]:
@@ -357,10 +361,10 @@ def _read(value: Any) -> Any:
 
 
 def _tokens(attributes: Mapping[str, Any]) -> int | None:
-    return next((_whole(attributes[key]) or None for key in _TOKENS if key in attributes), None)
+    return next((_integer(attributes[key]) or None for key in _TOKENS if key in attributes), None)
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 

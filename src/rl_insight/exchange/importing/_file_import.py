@@ -123,7 +123,7 @@ class FileImport:
     def _take_partial(self, data: bytes, end: int) -> None:
         """Take a last line without a newline if it is complete; an incomplete line is not a bad line."""
         counts = self.context.counts
-        if not self._reader.knows_whole_lines:
+        if not self._reader.detects_partial_lines:
             counts.partial += 1
             return
         bad, problems = counts.bad, list(counts.problems)

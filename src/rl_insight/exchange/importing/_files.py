@@ -123,10 +123,10 @@ def portions(stream: BinaryIO, start: int = 0, cuts: Sequence[int] = ()) -> Iter
         if data.endswith(b"\n") or skipped or end == limit:
             yield Portion(data, end, is_last=is_short, skipped=skipped)
             continue
-        whole = data.rfind(b"\n") + 1
-        if whole:
-            yield Portion(data[:whole], end - len(data) + whole, is_last=True)
-        yield Portion(data[whole:], end, is_last=True, is_partial=True)
+        complete = data.rfind(b"\n") + 1
+        if complete:
+            yield Portion(data[:complete], end - len(data) + complete, is_last=True)
+        yield Portion(data[complete:], end, is_last=True, is_partial=True)
 
 
 def _next_cut(cuts: Sequence[int], offset: int) -> int | None:

@@ -156,8 +156,8 @@ class Importer:
             is_followed=is_growing,
         )
         book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
-        is_whole = _is_whole(file, kind)
-        return FileImport(file, kind, context, book, self._gather, is_document=is_whole)
+        is_document = _is_single_document(file, kind)
+        return FileImport(file, kind, context, book, self._gather, is_document=is_document)
 
     def _identity(self, file: Path, kind: str, head: bytes, *, is_growing: bool) -> str | None:
         """Return the short name of a file's content; None for a growing file whose first record is not complete."""
@@ -167,7 +167,7 @@ class Importer:
             if first is None and is_growing and len(head) < HEAD_BYTES:
                 return None
             return identity_of(file.name, head if first is None else first, by_line=False)
-        identity = identity_of(file.name, head, by_line=not _is_whole(file, kind))
+        identity = identity_of(file.name, head, by_line=not _is_single_document(file, kind))
         if identity is None and not is_growing:
             # Some small files have a single line without a newline.
             identity = identity_of(file.name, head, by_line=False)
@@ -225,6 +225,6 @@ def _oldest_first(file: Path) -> tuple[str, int]:
     return (name, -int(number)) if number.isdecimal() else (str(file), 0)
 
 
-def _is_whole(file: Path, kind: str) -> bool:
+def _is_single_document(file: Path, kind: str) -> bool:
     """Return whether a file is one document, which cannot be read before it is complete."""
     return kind == "chrome" or (kind == "otlp" and is_document(file))

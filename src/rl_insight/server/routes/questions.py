@@ -71,11 +71,11 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "window": {"ge": 1, "le": MAX_WINDOW, "description": "Steps to compare on each side."},
 }
 """The limits of a condition, the same in every question."""
-_MOMENT = {"gt": -(2**62), "lt": 2**62, "description": "Aligned nanoseconds since 1970."}
+_ANY_TIME = {"gt": -(2**62), "lt": 2**62, "description": "Aligned nanoseconds since 1970."}
 _OWN_LIMITS: dict[str, dict[str, dict[str, Any]]] = {
     "steps": {"limit": {"ge": 1, "le": 1000}},
     "steps/critical_path": {"limit": {"ge": 1, "le": MAX_STEPS}},
-    **{f"metrics/{name}": {"start_ns": _MOMENT, "end_ns": _MOMENT} for name in ("range", "quantiles", "heatmap")},
+    **{f"metrics/{name}": {"start_ns": _ANY_TIME, "end_ns": _ANY_TIME} for name in ("range", "quantiles", "heatmap")},
 }
 """Exceptions, by question."""
 _LISTS: dict[str, Any] = {

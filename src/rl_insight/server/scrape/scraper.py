@@ -317,14 +317,14 @@ class _HistogramSamples:
         filed: dict[int, int] = {}
         below = 0
         for code, value in zip(explicit_codes(tuple(bounds)), cumulative, strict=True):
-            count = _whole(value)
+            count = _valid_count(value)
             if count > below:
                 filed[code] = filed.get(code, 0) + count - below
                 below = count
-        return Distribution(max(below, _whole(self.count)), self.sum, filed)
+        return Distribution(max(below, _valid_count(self.count)), self.sum, filed)
 
 
-def _whole(value: float) -> int:
+def _valid_count(value: float) -> int:
     return int(value) if 0 <= value < 2**63 else 0
 
 

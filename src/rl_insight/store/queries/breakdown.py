@@ -254,13 +254,13 @@ class _Axis:
         is_working = _running(times, *busy) & ~_running(times, *idle)
         summed = _Summed(times, np.diff(times) * is_working)
         wall = np.zeros(len(self.lane_ids))
-        whole = 0
+        total_ns = 0
         for step in steps:
             end_ns = step.end_ns or step.start_ns
             start, end = self._window(step.start_ns, end_ns)
             wall += summed.at(end) - summed.at(start)
-            whole += end_ns - step.start_ns
-        shares = np.clip(1 - wall / max(1, whole), 0.0, 1.0)
+            total_ns += end_ns - step.start_ns
+        shares = np.clip(1 - wall / max(1, total_ns), 0.0, 1.0)
         worst = int(np.argmax(shares))
         return RoleIdle(role, len(shares), float(shares.mean()), self.lane_ids[worst], float(shares[worst]))
 

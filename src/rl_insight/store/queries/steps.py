@@ -248,9 +248,9 @@ def _leading_role(seen: Iterable[_Seen]) -> str:
 def _overlap(seen: list[_Seen]) -> float:
     """Return the share of its time in which a role worked on more than one step."""
     ordered = sorted(seen, key=lambda one: one.first_ns)
-    whole = max(one.last_ns for one in ordered) - ordered[0].first_ns
+    total_ns = max(one.last_ns for one in ordered) - ordered[0].first_ns
     overlap = sum(max(0, one.last_ns - other.first_ns) for one, other in pairwise(ordered))
-    return overlap / max(1, whole)
+    return overlap / max(1, total_ns)
 
 
 def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:

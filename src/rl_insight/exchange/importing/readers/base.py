@@ -165,7 +165,7 @@ class Reader:
     """
 
     decoder: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(dict[str, Any])
-    knows_whole_lines: ClassVar[bool] = True
+    detects_partial_lines: ClassVar[bool] = True
     """Whether an incomplete line cannot be mistaken for a complete one, as is the case for JSON objects."""
     numbers_batches: ClassVar[bool] = True
     """Whether it numbers batches itself: portions must then end in the same places whenever the file is read."""

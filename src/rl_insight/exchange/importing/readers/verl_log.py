@@ -17,7 +17,7 @@ from rl_insight.schema import Batch
 _PREFIX = rb"(?:\x1b\[[0-9;]*m)*(?:\([^()\n]{1,200} pid=\d+[^()\n]{0,200}\))?(?:\x1b\[[0-9;]*m)*\s*"
 _STEP_LINE = re.compile(_PREFIX + rb"step:(-?\d{1,18}) - (.*)")
 _ITEM = re.compile(r"(?P<name>[^\s:][^:]*):(?:np\.\w+\(|tensor\()?(?P<value>[^()\s]+)\)?$")
-_MOMENT = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d)[ T]([0-2]\d:[0-5]\d:[0-6]\d)(?:[.,](\d{1,6}))?")
+_TIMESTAMP = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d)[ T]([0-2]\d:[0-5]\d:[0-6]\d)(?:[.,](\d{1,6}))?")
 _REPEATED = re.compile(r"\s*(?:\x1b\[[0-9;]*m)*\s*\[repeated \d+x across cluster\].*$")
 _DURATION = "timing_s/step"
 
@@ -34,7 +34,7 @@ def is_verl_log(head: bytes) -> bool:
 class VerlLogReader(Reader):
     """Reads step lines; all others are skipped, and do not count as bad."""
 
-    knows_whole_lines = False
+    detects_partial_lines = False
     role = "trainer"
 
     def __init__(self, context: FileContext) -> None:
@@ -58,7 +58,7 @@ class VerlLogReader(Reader):
         return 1
 
     def _note_time(self, line: bytes) -> None:
-        found = _MOMENT.search(line)
+        found = _TIMESTAMP.search(line)
         if found is None:
             return
         try:
