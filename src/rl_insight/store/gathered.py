@@ -113,7 +113,7 @@ class Gathered:
             begin = end
 
     def stored(self, name: str, catalog: Catalog) -> StoredRows:
-        """Return a table of all batches in the columns of the store; positions in other tables are left out."""
+        """Return a table of all batches in the columns of the store, without positions in other tables."""
         columns, owners = self.rows(name)
         found: dict[str, Numbers] = {}
         for column_name, column in TABLES[name].COLUMNS.items():

@@ -111,12 +111,12 @@ def _steps(
             # A resumed run does not start with the spans of its first part.
             after_ns = before.last_ns if before is not None and before.last_ns < at_ns else 0
             own = [series_id for series_id, owner, _ in times if owner == process]
-            first_ns = _first_length_ns(cursor, process, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
+            first_ns = _first_start_ns(cursor, process, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
         found.append(CountedStep(step, process, first_ns, at_ns))
     return found
 
 
-def _first_length_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
+def _first_start_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
     """Return when the first step of a process started, according to the step time that the framework reports."""
     given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
     rows = cursor.execute(_FIRST_LENGTH, given).fetchall() if times else []

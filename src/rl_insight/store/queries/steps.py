@@ -47,7 +47,7 @@ class Step(msgspec.Struct, frozen=True):
     end_ns: int | None
     """None while it is running."""
     spans: int
-    """Spans that ended under it, of all roles."""
+    """Ended spans of this step, of all roles."""
     errors: int
 
 
@@ -100,20 +100,20 @@ _SAMPLES = """
 _COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
 _SEEN = """
     WITH recorded AS ({recorded}),
-    lives AS (
-        SELECT process, role, clock_offset_ns, first_ns + clock_offset_ns AS born_ns,
-            last_ns + clock_offset_ns AS died_ns
+    lifetimes AS (
+        SELECT process, role, clock_offset_ns, first_ns + clock_offset_ns AS began_ns,
+            last_ns + clock_offset_ns AS ended_ns
         FROM (SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM recorded GROUP BY process)
         JOIN processes USING (process) WHERE list_contains($roles, role)
     ),
     marked AS (
-        SELECT process, role, clock_offset_ns, born_ns, born_ns > max(died_ns) OVER (
-            PARTITION BY role ORDER BY born_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS is_new
-        FROM lives
+        SELECT process, role, clock_offset_ns, began_ns, began_ns > max(ended_ns) OVER (
+            PARTITION BY role ORDER BY began_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS is_new
+        FROM lifetimes
     ),
     generations AS (
         SELECT process, role, clock_offset_ns, sum(coalesce(is_new, false)::INTEGER) OVER (
-            PARTITION BY role ORDER BY born_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS generation
+            PARTITION BY role ORDER BY began_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS generation
         FROM marked
     )
     SELECT role, generation, step, min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns)
