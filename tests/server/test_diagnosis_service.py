@@ -214,13 +214,13 @@ def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, clie
         batch = _solved_steps(first, last, begin_ns)
         late = msgspec.structs.replace(batch, sent_ns=batch.sent_ns - waited_s * 1_000_000_000)
         assert client.post("/api/v1/ingest", content=frame(encode(late)), headers=headers).is_success
-    heard_ns = time.time_ns()
-    behind_ns = wait_until(lambda: services.hearing.behind_ns(heard_ns))
+    received_ns = time.time_ns()
+    behind_ns = wait_until(lambda: services.ingest_delay.behind_ns(received_ns))
     assert behind_ns >= 8_000_000_000
 
     def said_after(seconds):
         live = LiveDiagnosis()
-        now_ns = heard_ns + seconds * 1_000_000_000 - behind_ns
+        now_ns = received_ns + seconds * 1_000_000_000 - behind_ns
         with services.runs.open("r1") as store:
             while not live.is_current(now_ns):
                 with store.reader() as cursor:
@@ -229,7 +229,7 @@ def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, clie
 
     assert "telemetry_gap" not in said_after(23)  # three heartbeats are 15 s, and what it sends now takes 9 s
     assert "telemetry_gap" in said_after(60)
-    assert services.hearing.behind_ns(heard_ns + 60_000_000_000) == 0
+    assert services.ingest_delay.behind_ns(received_ns + 60_000_000_000) == 0
 
 
 def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(

@@ -15,7 +15,7 @@ from rl_insight.diagnosis.settings import make_settings, rules_version
 from rl_insight.diagnosis.steps import Step
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
-from rl_insight.server.hearing import Hearing
+from rl_insight.server.ingest_delay import IngestDelay
 from rl_insight.server.live import LiveNotes
 from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
@@ -84,7 +84,7 @@ class DiagnosisService:
         live: LiveNotes,
         alerts: Alerts,
         stacks: StackRequests,
-        hearing: Hearing,
+        ingest_delay: IngestDelay,
     ) -> None:
         self._runs = runs
         self._settings = settings
@@ -93,7 +93,7 @@ class DiagnosisService:
         self._live = live
         self._alerts = alerts
         self._stacks = stacks
-        self._hearing = hearing
+        self._ingest_delay = ingest_delay
         self._watched: dict[str, Watched] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -157,7 +157,7 @@ class DiagnosisService:
 
     def _run(self) -> None:
         pause_s = self._settings.interval_s
-        while not self._hearing.wait(self._stop, pause_s):
+        while not self._ingest_delay.wait(self._stop, pause_s):
             began_s = time.thread_time()
             with self._lock:
                 watched = list(self._watched.items())
@@ -238,9 +238,9 @@ class DiagnosisService:
 
     def _evaluate_live(self, cursor: queries.Cursor, watched: Watched) -> bool:
         """Evaluate a live run, and request stacks of suspects; return whether it is up to date."""
-        watched.diagnosis.listening_since_ns = self._hearing.since_ns
+        watched.diagnosis.listening_since_ns = self._ingest_delay.since_ns
         now_ns = time.time_ns()
-        is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
+        is_done = watched.diagnosis.evaluate(cursor, now_ns - self._ingest_delay.behind_ns(now_ns))
         watched.has_ended = watched.diagnosis.has_ended
         self._stacks.ask(watched.diagnosis.suspects())
         self._stacks.ask_neighbors(watched.diagnosis.newly_silent())

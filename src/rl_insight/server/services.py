@@ -17,8 +17,8 @@ from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
-from rl_insight.server.hearing import Hearing
 from rl_insight.server.ingest import Ingest
+from rl_insight.server.ingest_delay import IngestDelay
 from rl_insight.server.launches import Launches
 from rl_insight.server.live import LiveNotes
 from rl_insight.server.metrics import SERVER
@@ -65,7 +65,7 @@ class Services:
         self.settings = settings
         self.token = token
         self.started_ns: int = time.time_ns()
-        self.hearing = Hearing(self.started_ns)
+        self.ingest_delay = IngestDelay(self.started_ns)
         self.otlp_port: int | None = None
         """The port for OTLP over HTTP, once the server listens."""
         self.counters: ServerCounters = ServerCounters()
@@ -104,7 +104,7 @@ class Services:
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
         self.diagnosis: DiagnosisService = DiagnosisService(
-            self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.hearing
+            self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.ingest_delay
         )
         self.is_ready = False
         """Set once the server accepts requests."""
@@ -115,7 +115,7 @@ class Services:
     def _publish(self, run_id: str, committed: Sequence[Committed]) -> None:
         """Publish committed batches to everything that follows the runs; the writer's thread must not block here."""
         self._written[run_id] = time.monotonic()
-        self.hearing.note(committed, time.time_ns())
+        self.ingest_delay.note(committed, time.time_ns())
         self.diagnosis.note(run_id)
         self.collector.publish(Published(one.batch, one.size, one.intake, one.new) for one in committed)
         if batches := [one.batch for one in committed if one.new]:
@@ -170,8 +170,8 @@ class Services:
         try:
             with self.runs.open(run_id) as store:
                 now_ns = time.time_ns()
-                as_of_ns = now_ns - self.hearing.behind_ns(now_ns)
-                lost = queries.close_lost_sessions(store, as_of_ns, listening_since_ns=self.hearing.since_ns)
+                as_of_ns = now_ns - self.ingest_delay.behind_ns(now_ns)
+                lost = queries.close_lost_sessions(store, as_of_ns, listening_since_ns=self.ingest_delay.since_ns)
         except RunNotFoundError:  # deleted since it was written
             self._written.pop(run_id, None)
             return

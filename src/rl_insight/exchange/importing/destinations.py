@@ -20,7 +20,7 @@ _COMMIT_ROWS = 122_880
 """The size of a DuckDB row group: a commit of that many rows is written in place, a smaller one goes through the log
 first, which costs 50% more."""
 _MAX_BODY_BYTES = 8 * 1024 * 1024
-_GIVE_UP_S = 120.0
+_RETRY_FOR_S = 120.0
 
 
 class ImportReceipt(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class ServerDestination(Destination):
         return ImportReceipt(sum(one.accepted for one in answers), sum(one.duplicates for one in answers))
 
     def _deliver(self, body: bytes) -> ServerAnswer:
-        deadline = time.monotonic() + _GIVE_UP_S
+        deadline = time.monotonic() + _RETRY_FOR_S
         while True:
             answer = self._post(body)
             if 200 <= answer.status < 300:

@@ -15,7 +15,7 @@ from rl_insight.schema import Batch
 
 
 class PrimeRlTraceReader(Reader):
-    """Reads episodes, by writing each of their traces as a session record of AReaL."""
+    """Reads episodes by converting each of their traces to an AReaL session record."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)

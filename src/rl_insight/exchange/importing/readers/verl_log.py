@@ -42,7 +42,7 @@ class VerlLogReader(Reader):
         self._now_ns = context.origin_ns
 
     def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield one batch of the steps."""
+        """Yield one batch with the steps."""
         return self.convert_records(data.splitlines())
 
     def add(self, rows: Mapping[Any, FileRows], record: bytes) -> int:

@@ -13,7 +13,7 @@ from rl_insight.otlp.wire import fields
 from rl_insight.schema import Process
 
 _HISTORY, _STATS, _OUTPUT, _RUN, _EXIT = 2, 7, 13, 17, 18
-"""Fields of the kinds of records that are read."""
+"""The fields of supported kinds of records."""
 _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 """Added by W&B to each row of history."""
@@ -28,7 +28,7 @@ class WandbReader(Reader):
         self._process = context.process(role="wandb")
 
     def add(self, rows: Mapping[Any, FileRows], record: bytes) -> int:
-        """Add a record of a kind that is read."""
+        """Add a record of a supported kind."""
         adders: dict[int, Callable[[FileRows, bytes], int]] = {
             _HISTORY: self._add_history,
             _STATS: self._add_stats,

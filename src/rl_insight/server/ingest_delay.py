@@ -17,8 +17,8 @@ _LARGEST_NS: Final = 60_000_000_000
 """A process that sends batches spooled for hours must not stop the diagnosis of the others."""
 
 
-class Hearing:
-    """Decides whether silence is significant; thread-safe."""
+class IngestDelay:
+    """Tracks how far the server is behind, which decides whether silence is significant; thread-safe."""
 
     def __init__(self, started_ns: int) -> None:
         self.since_ns = started_ns
