@@ -54,7 +54,7 @@ def test_headers_may_stand_in_a_file_and_do_not_show(tmp_path):
         (["sinks.otlp.endpont=http://h"], "did you mean 'sinks.otlp.endpoint'?"),
         (
             ["sinks.remote_write.url=http://h", "sinks.remote_write.headers=5"],
-            "sinks.remote_write.headers does not fit",
+            "sinks.remote_write.headers is invalid",
         ),
         (["sinks.remote_write.url=http://h", "sinks.remote_write.max_samples=many"], "sinks.remote_write.max_samples"),
         (["sinks.remote_write.urll=http://h"], "did you mean 'sinks.remote_write.url'?"),
@@ -152,7 +152,7 @@ def test_sink_of_another_package_is_loaded_by_configuration_alone(make_services,
     ("words", "said"),
     [
         (["sinks.counting.every=2"], "sinks.counting.path is missing"),
-        (["sinks.counting.path=x", "sinks.counting.every=often"], "sinks.counting.every does not fit"),
+        (["sinks.counting.path=x", "sinks.counting.every=often"], "sinks.counting.every is invalid"),
         (["sinks.counting.path=x", "sinks.counting.evry=2"], "did you mean 'sinks.counting.every'?"),
         (["sinks.nothing={}"], "sinks.nothing returned a object: it must be a rl_insight.collector.Sink"),
         (["sinks.broken={}"], "sinks.broken cannot be used: RuntimeError: no license"),
