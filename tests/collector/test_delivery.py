@@ -10,7 +10,7 @@ from rl_insight.errors import ConfigError, TransportError
 
 @pytest.fixture
 def carrier(http_receiver):
-    carrier = HttpCarrier(http_receiver.url, headers={}, timeout_s=5.0, is_passing=lambda status: status >= 500)
+    carrier = HttpCarrier(http_receiver.url, headers={}, timeout_s=5.0, is_transient=lambda status: status >= 500)
     yield carrier
     carrier.close()
 
@@ -42,9 +42,9 @@ def test_connection_that_the_receiver_closed_is_opened_again(carrier, http_recei
     assert http_receiver.requests == [b"1", b"2"]
 
 
-def test_receiver_that_is_too_slow_counts_as_passing_trouble(http_receiver):
+def test_receiver_that_is_too_slow_counts_as_a_transient_failure(http_receiver):
     http_receiver.may_answer.clear()
-    carrier = HttpCarrier(http_receiver.url, headers={}, timeout_s=0.05, is_passing=lambda status: False)
+    carrier = HttpCarrier(http_receiver.url, headers={}, timeout_s=0.05, is_transient=lambda status: False)
     with pytest.raises(TryAgainError, match="does not answer"):
         carrier.send(b"x")
     carrier.close()

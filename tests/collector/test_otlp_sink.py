@@ -206,7 +206,7 @@ def test_endpoint_that_is_no_url_is_refused(endpoint):
         OtlpTraceSink(endpoint)
 
 
-def test_passing_trouble_is_retried(otlp_receiver, fake_process):
+def test_transient_failures_are_retried(otlp_receiver, fake_process):
     otlp_receiver.answers = [(503, {}, b""), (429, {"Retry-After": "0"}, b"")]
     (span,) = export(otlp_receiver, fake_process().span().batch())
     assert span.name == "work"

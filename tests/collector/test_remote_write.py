@@ -310,7 +310,7 @@ def test_gauges_are_sent_before_the_time_when_enough_are_gathered(make_sink, htt
     assert sink.get_status()["pending_samples"] == 1
 
 
-def test_passing_trouble_is_retried(make_sink, http_receiver, received, fake_process):
+def test_transient_failures_are_retried(make_sink, http_receiver, received, fake_process):
     http_receiver.answers = [(500, {}, b""), (429, {"Retry-After": "0"}, b""), (503, {}, b"")]
     sink = make_sink()
     send(sink, fake_process().count("steps").batch())

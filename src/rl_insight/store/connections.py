@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from rl_insight.store.errors import StoreError, StoreVersionError
-from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
+from rl_insight.store.file_errors import check_complete, check_descriptors, check_exists, translated
 from rl_insight.store.tables import is_current
 
 _NO_PROGRESS_BAR = "SET enable_progress_bar = false"
@@ -55,7 +55,7 @@ class RunFile:
             self._connection = duckdb.connect(str(self.path), read_only=read_only, config=settings)
             try:
                 self._lock_settings()
-                check_whole(self._connection, self.path)
+                check_complete(self._connection, self.path)
                 self._prepare()
             except BaseException:
                 self._connection.close()

@@ -38,7 +38,7 @@ def check_exists(path: Path) -> None:
         raise RunNotFoundError(f"there is no run file {path}. Check the path; none was created.")
 
 
-def check_whole(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+def check_complete(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Refuse an open file that is shorter than its header says.
 
     Raises:

@@ -47,7 +47,7 @@ class SessionWriter:
         self._updates: dict[str, list[Update]] = {}
         self._owners: dict[str, str] = {}
         self._contributors: dict[str, str] = {}
-        self._whole: list[SessionBatch] = []
+        self._complete: list[SessionBatch] = []
         self._returned: set[str] = set()
 
     def reopen(self, process_id: str) -> None:
@@ -58,7 +58,7 @@ class SessionWriter:
         """Collect a batch's snapshots and phases, with aligned times."""
         offset_ns = state.intake.clock.offset_ns
         if isinstance(batch, SessionBatch) and not offset_ns:
-            self._whole.append(batch)
+            self._complete.append(batch)
             return
         for update in session_updates(plain(batch), offset_ns):
             self._add(update, batch.process.process_id)
@@ -71,7 +71,7 @@ class SessionWriter:
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Merge the updates into the rows, inside the caller's transaction."""
-        if self._whole:
+        if self._complete:
             self._write_complete(connection)
         closed = self._closed_sessions(connection) if self._returned else []
         if not self._updates and not closed:
@@ -93,12 +93,12 @@ class SessionWriter:
 
     def _write_complete(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the complete sessions that are new; the others have to be merged."""
-        frames = [batch.rows for batch in self._whole]
+        frames = [batch.rows for batch in self._complete]
         with arriving(connection, [Frame({"session_id": frame.columns["session_id"]}) for frame in frames]):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
         known |= self._updates.keys()
         if known:
-            frames = [self._unknown(batch, known) for batch in self._whole]
+            frames = [self._unknown(batch, known) for batch in self._complete]
         insert_sessions(connection, frames)
 
     def _unknown(self, batch: SessionBatch, known: set[str]) -> Frame:

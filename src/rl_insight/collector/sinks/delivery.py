@@ -45,7 +45,7 @@ class HttpCarrier:
         url: where to post to.
         headers: sent with each request.
         timeout_s: the request timeout.
-        is_passing: returns whether an HTTP status is worth a retry.
+        is_transient: returns whether to retry after an HTTP status.
         gzip_from: bodies of at least this many bytes are compressed.
     """
 
@@ -55,10 +55,10 @@ class HttpCarrier:
         *,
         headers: Mapping[str, str],
         timeout_s: float,
-        is_passing: Callable[[int], bool],
+        is_transient: Callable[[int], bool],
         gzip_from: float = inf,
     ) -> None:
-        self._is_passing = is_passing
+        self._is_transient = is_transient
         self._gzip_from = gzip_from
         parts = urlsplit(url)
         self._query = f"?{parts.query}" if parts.query else ""
@@ -86,7 +86,7 @@ class HttpCarrier:
             raise TryAgainError(str(error)) from error
         if reply.is_success:
             return reply.body
-        if self._is_passing(reply.status):
+        if self._is_transient(reply.status):
             raise TryAgainError(
                 f"{self.address} answered {reply.status} {reply.sentence}.",
                 retry_after_s=retry_after(reply.headers.get("Retry-After")),

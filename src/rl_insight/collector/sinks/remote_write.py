@@ -69,7 +69,7 @@ class RemoteWriteSink(Sink):
             checked_url(url, "remote-write endpoint"),
             headers={**_HEADERS, **(headers or {})},
             timeout_s=timeout_s,
-            is_passing=lambda status: status in {408, 429} or status >= 500,
+            is_transient=lambda status: status in {408, 429} or status >= 500,
         )
         self._attempts = Retries(retry_for_s)
         self._max_samples = max_samples

@@ -81,7 +81,7 @@ def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
     found = [entry if isinstance(entry, dict) else {"target": entry} for entry in given]
     addresses: list[Any] = [entry.get("target") for entry in found]
     if not all(isinstance(address, str) for address in addresses):
-        raise ConfigError("each target must be text such as 'host:port', or an object with `target`.")
+        raise ConfigError("each target must be a string such as 'host:port', or an object with `target`.")
     labels = [entry.get("labels") or {} for entry in found]
     if not all(isinstance(own, dict) for own in labels):
         raise ConfigError("the labels of a target must be an object.")

@@ -13,7 +13,7 @@ from rl_insight.otlp.mapping import SERVICES
 from rl_insight.otlp.wire import fields
 from rl_insight.urls import host_and_port, without_credentials
 
-_PASSING_CODES = frozenset(
+_TRANSIENT_CODES = frozenset(
     {
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.CANCELLED,
@@ -78,7 +78,7 @@ class OtlpGrpcCarrier:
         if code is grpc.StatusCode.UNAVAILABLE:
             # A channel backs off between connection attempts; a new one connects immediately.
             self.close()
-        if code in _PASSING_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
+        if code in _TRANSIENT_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
             return TryAgainError(f"{self.address} answered {code.name} {sentence}.", retry_after_s=delay_s)
         return DeliveryRefusedError(f"{self.address} refused the request: {code.name} {sentence}.")
 

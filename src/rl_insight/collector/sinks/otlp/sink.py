@@ -28,7 +28,7 @@ SIGNALS = ("traces", "metrics", "logs")
 PROTOCOLS = ("http", "grpc")
 
 _REQUEST_PART = tag(1, BYTES)
-_PASSING_STATUSES = frozenset({408, 429, 502, 503, 504})
+_TRANSIENT_STATUSES = frozenset({408, 429, 502, 503, 504})
 _GZIP_FROM_BYTES = 1024
 _FINDINGS_EVERY_NS = 5_000_000_000
 _MAX_REQUEST_BYTES = 3 * 1024 * 1024
@@ -318,7 +318,7 @@ def _carrier(
         url.geturl(),
         headers={"Content-Type": "application/x-protobuf", **headers},
         timeout_s=timeout_s,
-        is_passing=_PASSING_STATUSES.__contains__,
+        is_transient=_TRANSIENT_STATUSES.__contains__,
         gzip_from=_GZIP_FROM_BYTES,
     )
 
