@@ -96,7 +96,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     assert found["url"] in capsys.readouterr().out
 
     assert main(["server", "targets", "add", "a:1", "b:2", "--job", "vllm", "--label", "role=rollout", *where]) == 0
-    assert "2 added, 2 in all." in capsys.readouterr().out
+    assert "2 added, 2 in total." in capsys.readouterr().out
     assert main(["server", "targets", "list", "--json", *where]) == 0
     assert [entry["labels"] for entry in json.loads(capsys.readouterr().out)] == [{"role": "rollout"}] * 2
     assert main(["server", "targets", "list", *where]) == 0
@@ -108,7 +108,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     jobs = data_dir / "jobs.yaml"
     jobs.write_text("jobs:\n- {job_name: vllm, labels: {a: 1}, targets: ['e:1', {target: 'f:2', labels: {a: 2}}]}\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 0
-    assert "vllm: 4 targets in all." in capsys.readouterr().out
+    assert "vllm: 4 targets in total." in capsys.readouterr().out
     jobs.write_text("jobs:\n- {job_name: broken, targets: []}\n- {job_name: good, targets: ['g:1']}\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 1
     assert "broken was not registered" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_a_service_that_will_not_end_is_killed_and_the_log_says_so(
     stack.stop()
     stack.stop()
     assert not alive(pid)
-    assert f"process {pid} has not ended after 0.5 s: it is killed." in caplog.text
+    assert f"process {pid} has not ended after 0.5 s: killing it." in caplog.text
 
 
 def test_another_process_can_stop_the_stack(

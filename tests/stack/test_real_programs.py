@@ -218,7 +218,7 @@ def test_tempo_ends_by_itself_within_seconds(tmp_path, settings, caplog):
     )
     stack = start_stack(chosen, tmp_path, MetricsEndpointOfServer("http://127.0.0.1:9"))
     stack.stop()
-    assert "it is killed" not in caplog.text
+    assert "killing it" not in caplog.text
 
 
 def send_span(demo, trace):

@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; say what to install where only the training side is installed."""
+    """Run a command and return its exit code; if only the training side is installed, print what to install."""
     try:
         from rl_insight.cli.app import main as run
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Lets `python -m rl_insight.cli` do what `rl-insight` does."""
+"""Makes `python -m rl_insight.cli` equivalent to `rl-insight`."""
 
 import sys
 

@@ -52,7 +52,7 @@ def _show_and_exit(*, is_wanted: bool) -> None:
 
 def root(
     *,
-    is_wanted: Annotated[  # noqa: ARG001 -- its callback does it
+    is_wanted: Annotated[  # noqa: ARG001 -- handled by its callback
         bool, typer.Option("--version", callback=_show_and_exit, is_eager=True, help="Show the version and exit.")
     ] = False,
     log_level: Annotated[
@@ -70,7 +70,7 @@ _EXTRAS = frozenset({"mcp", "ray"})
 _SERVER = 'the server with `pip install "rl-insight[server]"`'
 _NEWER_PYTHON = (
     "the server and commands that read run files need Python 3.11 or newer: this is Python "
-    f"{platform.python_version()}. Recording works with this version, also with `rl-insight run`."
+    f"{platform.python_version()}. Recording works with this version, including `rl-insight run`."
 )
 
 GROUPS = {"server": server.app, "runs": runs.app}
@@ -94,7 +94,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 """Commands by name."""
 LOCAL = {"run", "version", "demo"}
-"""Commands that do not talk to a server, or choose it differently."""
+"""Commands that do not talk to a server, or select it differently."""
 
 app = typer.Typer(
     name="rl-insight",
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:
-        # Typer's usage errors have no public base class, but a method `show`.
+        # Typer's usage errors have no public base class, but they have a method `show`.
         show = getattr(error, "show", None)
         if show is None:
             raise

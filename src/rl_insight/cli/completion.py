@@ -24,7 +24,7 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def one_of(words: Callable[[], Sequence[str]], *names: str, **options: Any) -> Any:
-    """Return an option whose value must be one of some words, which are evaluated when needed and completed."""
+    """Return an option with a fixed set of values, evaluated lazily and offered for completion."""
 
     def parse(text: str) -> str:
         if text not in words():

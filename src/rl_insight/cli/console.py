@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Advance = Callable[..., None]
-"""Reports progress: `advance(done, total, text)`, with bytes and, optionally, what is being processed."""
+"""Reports progress: `advance(done, total, text)`, with bytes and, optionally, the current item."""
 _NO_WIDTH = 10_000
 _SHORT = 10
 
@@ -77,7 +77,7 @@ def _table(columns: list[str], rows: list[list[str]], used: list[int], whole: Se
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place in used:
         cells = [row[place] for row in rows if row[place]]
-        # Short cells are not folded in a narrow terminal: names are.
+        # In a narrow terminal, names are folded and short cells are not.
         is_short = all(len(cell) <= _SHORT for cell in cells)
         is_figure = is_short and all(cell[0].isdigit() for cell in cells)
         is_whole = is_short or columns[place] in whole

@@ -1,4 +1,4 @@
-"""`rl-insight diagnose`: problems of a run, their causes, and their cost."""
+"""`rl-insight diagnose`: the problems of a run, their causes, and their cost."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _rules(config: str | None) -> Mapping[str, Any] | None:
 
 
 def _server_rules() -> Mapping[str, Any]:
-    """Return the thresholds of the server that runs on the data directory."""
+    """Return the thresholds of the server that uses the data directory."""
     from rl_insight.server.state import read_record
 
     record = read_record(current_directory())

@@ -76,7 +76,7 @@ def _server_checks(server: Server) -> Iterator[Check]:
         status, _ = client.request("GET", "/readyz")
         seconds = time.time() - before
         yield Check(
-            "server", OK if status == 200 else PROBLEM, f"{server.url} answers {status} in {seconds * 1e3:.0f} ms"
+            "server", OK if status == 200 else PROBLEM, f"{server.url} responds with {status} in {seconds * 1e3:.0f} ms"
         )
         found = client.get("/api/v1/status")
         yield Check("token", OK, "accepted" if server.token else "not required")

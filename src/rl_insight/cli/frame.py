@@ -73,7 +73,7 @@ def _ask_ranks(source: RunSource, finished: list[int], metric: str | None = None
 
 
 def _ask_gpus(source: RunSource, finished: list[int], summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Query how busy each GPU was in the last steps; in a run without steps, the GPUs of each host recently."""
+    """Query how busy each GPU was in the last steps; in a run without steps, the recent values by host."""
     if finished:
         lines = [(row["title"], row["values"]) for row in _ask_ranks(source, finished, _GPU_METRIC)["rows"]]
     else:
@@ -212,7 +212,7 @@ def _processes(found: dict[str, Any], _width: int, room: int) -> list[str]:
     for row in rows[: room - 2]:
         silent = duration_text(row["silent_s"] * 1e9)
         lines.append(
-            f"   {row['state']:<7} {row['role'][:14]:<14} {_rank(row):<9} {row['host'][:18]:<18} heard {silent} ago"
+            f"   {row['state']:<7} {row['role'][:14]:<14} {_rank(row):<9} {row['host'][:18]:<18} last seen {silent} ago"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""`rl-insight import`: files of many formats, into a run."""
+"""`rl-insight import`: imports files of many formats into a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _formats() -> tuple[str, ...]:
 def import_(
     path: Annotated[Path, typer.Argument(help="A file, or a directory of files.")],
     run: Annotated[
-        str | None, typer.Option(help="The run; default the one named in the records, else the name of the path.")
+        str | None, typer.Option(help="The run; default the one named in the records, else the file name.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep importing as the files grow, until Ctrl+C.")
@@ -53,7 +53,7 @@ def import_(
 ) -> None:
     """Import recordings into a run: TensorBoard, W&B, verl, prime-rl, AReaL, XTuner, OTLP, Chrome, RL-Insight files.
 
-    A file that is imported again is deduplicated. Lines that cannot be read are counted and skipped.
+    Importing a file again adds nothing. Lines that cannot be read are counted and skipped.
     """
     from rl_insight.exchange.importing.importer import Importer, files_of
 

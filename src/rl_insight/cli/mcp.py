@@ -1,4 +1,4 @@
-"""`rl-insight mcp`: a Model Context Protocol server, with which coding agents query runs."""
+"""`rl-insight mcp`: a Model Context Protocol server, through which coding agents query runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EXAMPLES = 5
 _FRAMES = 12
 
 Told = tuple[dict[str, Any], str]
-"""The result of a tool, and a hint what to query next."""
+"""The result of a tool, and a hint about what to query next."""
 _Ranked = list[tuple[float, dict[str, Any]]]
 
 
@@ -62,7 +62,7 @@ def mcp(
 
 
 def build_server(place: Place) -> MCPServer:
-    """Return a server whose tools query the runs of a place."""
+    """Return a server whose tools query the runs of a server or data directory."""
     from mcp.server.mcpserver import MCPServer
 
     from rl_insight.reader.opening import list_runs as runs_of
@@ -96,7 +96,7 @@ def _explained(tool: Callable[..., str]) -> Callable[..., str]:
 
 
 def _tool_of_run(place: Place, method: Callable[..., Told]) -> Callable[..., str]:
-    """Return a method of `RunTools` as a tool: it opens the run, a further parameter, and encodes the result."""
+    """Return a method of `RunTools` as a tool, which takes the run as one more parameter and encodes the result."""
     from rl_insight.reader.opening import open_source
 
     @functools.wraps(method)

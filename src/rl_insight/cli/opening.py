@@ -1,4 +1,4 @@
-"""How commands read a run: through its server, or from its file; none copies it."""
+"""How commands read a run: through its server, or from its file, without copying it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run_or_files(words: Sequence[str] | None, run: str | None) -> tuple[str | No
 
 @contextmanager
 def local_runs(*, threads: int = 2) -> Iterator[RunDirectory]:
-    """Lend the runs of the data directory; for when no server runs on it."""
+    """Open the runs of the data directory, when no server is using it."""
     from rl_insight.store import RunDirectory
 
     with closing(RunDirectory(current_directory(), threads=threads)) as runs:
@@ -85,12 +85,12 @@ def local_runs(*, threads: int = 2) -> Iterator[RunDirectory]:
 
 @contextmanager
 def destination() -> Iterator[Destination]:
-    """Lend the destination of imported records: the server, or the data directory itself."""
+    """Open the destination of imported records: the server, or the data directory itself."""
     from rl_insight.exchange.importing.destinations import ServerDestination, StoreDestination
 
     server = current_server()
     if server is None:
-        # A second thread of the store would not make writing faster, and costs 10% of it.
+        # A second store thread would not make writing faster, and would slow it by 10%.
         with local_runs(threads=1) as runs:
             yield StoreDestination(runs)
         return
@@ -107,7 +107,7 @@ def server_with(run: str | None, paths: Sequence[Path] = ()) -> Server | None:
 
 @contextmanager
 def opened_run(run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunFile]:
-    """Lend a run file: of the data directory if no server runs on it, any other, or one imported from files."""
+    """Open a run file: from the data directory if no server uses it, from elsewhere, or imported from files."""
     from rl_insight.reader.opening import is_run_file
     from rl_insight.store.run_store import open_run_file
 
@@ -129,7 +129,7 @@ def opened_run(run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunFile]
 
 @contextmanager
 def asked_run(run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunSource]:
-    """Lend a run to query, through the server if one has it open."""
+    """Open a run to query, through the server if one has it open."""
     from rl_insight.reader.opening import open_source
     from rl_insight.reader.sources import StoreSource
 

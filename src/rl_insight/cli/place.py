@@ -82,7 +82,7 @@ def current_server() -> Server | None:
 
 
 def required_server() -> Server:
-    """Return the server of the running command; it is an error if none runs."""
+    """Return the server of the running command; raises if none is running."""
     server = current_server()
     if server is None:
         raise InsightError(

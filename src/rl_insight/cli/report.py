@@ -1,4 +1,4 @@
-"""`rl-insight report`: one HTML file that shows a run; `rl-insight open`: its page, in a browser."""
+"""`rl-insight report` writes a run as one HTML file; `rl-insight open` opens its page in a browser."""
 
 from __future__ import annotations
 

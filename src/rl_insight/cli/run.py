@@ -24,7 +24,7 @@ _LAST_LINES = 40
 _CHUNK = 65_536
 _PACKAGE = Path(__file__).parents[1]
 _DEMO_PLACES = (_PACKAGE / "demo", _PACKAGE.parents[1])
-"""In a wheel, and in a checkout."""
+"""Its location in a wheel, and in a checkout."""
 
 
 def run(
@@ -175,7 +175,7 @@ def demo(context: typer.Context) -> int:
     place = next((place for place in _DEMO_PLACES if (place / "examples" / "async_grpo").is_dir()), None)
     if place is None:
         raise InsightError("the example is not part of this installation: install a release, or run it from a clone.")
-    # Its worker processes import it, too.
+    # Its worker processes import it too.
     sys.path.insert(0, str(place))
     from examples.async_grpo.launcher import main
 

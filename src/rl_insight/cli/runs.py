@@ -104,7 +104,7 @@ def delete(
 
 
 def _is_confirmed(run: str) -> bool:
-    """Ask; without a terminal, or at the end of input, the answer is no."""
+    """Ask for confirmation; without a terminal, or at the end of input, the answer is no."""
     try:
         return bool(typer.confirm(f"Delete run {run} and everything in it?"))
     except typer.Abort:
@@ -144,7 +144,7 @@ def export(
     run: RunName,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default <run>.duckdb here.")] = None,
 ) -> None:
-    """Write a copy of a run's file, also while the run is live; `runs import` adds it elsewhere."""
+    """Write a copy of a run's file, even while the run is live; `runs import` adds it elsewhere."""
     from rl_insight.store.run_files import file_name
 
     run = run_id_of(run)

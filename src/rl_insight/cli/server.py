@@ -275,7 +275,7 @@ def logs(
 
 
 def _followed(path: Path) -> Iterator[str]:
-    """Yield new lines of a log, also after its rotation; Ctrl+C ends it."""
+    """Yield new lines of a log, even after a rotation; Ctrl+C ends it."""
     stream = path.open(encoding="utf-8", errors="replace")
     stream.seek(0, os.SEEK_END)
     try:

@@ -35,8 +35,8 @@ def sessions(
     """Show sessions and where their time went, longest first; or the transcript of one."""
     if transcript is not None:
         with asked_run(*run_or_files(words, run)) as source, working("querying the transcript"):
-            told = source.ask("sessions/transcript", session_id=transcript)
-        say_json(told) if as_json else say(transcript_text(told))
+            found = source.ask("sessions/transcript", session_id=transcript)
+        say_json(found) if as_json else say(transcript_text(found))
         return
     chosen = scope_of(scope)
     with asked_run(*run_or_files(words, run)) as source, working("querying sessions"):
@@ -64,14 +64,14 @@ def sessions(
     say_latest(chosen, first)
 
 
-def transcript_text(told: dict[str, Any]) -> str:
+def transcript_text(transcript: dict[str, Any]) -> str:
     """Return a transcript as text that is safe to print on a terminal."""
-    parts = [_message_text(message) for message in told["messages"]] or ["This session has no text."]
-    if told["messages"] and not told["is_captured"]:
+    parts = [_message_text(message) for message in transcript["messages"]] or ["This session has no text."]
+    if transcript["messages"] and not transcript["is_captured"]:
         parts.append("The text was not recorded: see recorder.capture_text and recorder.transcripts_per_step.")
-    reason = "" if told["reason"] is None else f" ({told['reason']})"
-    reward = "" if told["reward"] is None else f", reward {told['reward']:.4g}"
-    return visible("\n\n".join([*parts, f"{told['status']}{reason}{reward}"]))
+    reason = "" if transcript["reason"] is None else f" ({transcript['reason']})"
+    reward = "" if transcript["reward"] is None else f", reward {transcript['reward']:.4g}"
+    return visible("\n\n".join([*parts, f"{transcript['status']}{reason}{reward}"]))
 
 
 def _message_text(message: dict[str, Any]) -> str:

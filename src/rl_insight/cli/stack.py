@@ -110,7 +110,7 @@ def stack_rows(directory: Path) -> list[list[str]]:
 
 
 def stack_left(directory: Path) -> str:
-    """Return the services that still run although their server is gone, as text."""
+    """Return the services that outlived their server, as text."""
     from rl_insight.stack import stack_status
 
     services = [service for service in stack_status(directory).services if service.state != "stopped"]

@@ -47,7 +47,7 @@ def add(
         "run_id": run,
     }
     answer = call("POST", "/api/v1/targets", registration)
-    say(f"{answer['added']} added, {answer['targets']} in all.")
+    say(f"{answer['added']} added, {answer['targets']} in total.")
     _say_where(run)
     return 0
 
@@ -73,7 +73,7 @@ def _add_jobs(path: str, run: str | None) -> int:
         except InsightError as error:
             code = fail(f"{job.get('job_name') or 'a job'} was not registered: {error}", _BAD_JOB)
         else:
-            say(f"{answer['job_name']}: {answer['target_count']} targets in all.")
+            say(f"{answer['job_name']}: {answer['target_count']} targets in total.")
     _say_where(run)
     return code
 

@@ -1,4 +1,4 @@
-"""Bytes to and from a server: frames, run files, exports and reports."""
+"""Transfers to and from a server: frames, run files, exports and reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 120.0
 LONG_TIMEOUT_S = 3600.0
-"""For requests that the server needs long to compute."""
+"""For requests that take the server a long time."""
 _COPY_BYTES = 1024 * 1024
 RUN_PATH = "/api/v1/runs/file"
 """The route of run files."""
@@ -76,7 +76,7 @@ class RunTransfer(ServerClient):
 
 
 def fetch_file(path: str, conditions: Mapping[str, Any], output: Path, doing: str) -> Message:
-    """Write the response of a route to a file, completely or not at all; returns the headers of the response."""
+    """Write the response of a route to a file, atomically; returns the headers of the response."""
     from rl_insight.exchange.exporting.writers.output import output_file
 
     with (

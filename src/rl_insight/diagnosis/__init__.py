@@ -1,1 +1,1 @@
-"""Diagnosis: reads a run the way an engineer would, and says what is wrong, who causes it, and what it costs."""
+"""Diagnosis: reads a run as an engineer would, and reports what is wrong, what causes it, and what it costs."""

@@ -1,4 +1,4 @@
-"""What processes did recently: busy and waiting times, the phases of sessions that ended, and their pace."""
+"""Recent activity of processes: busy and waiting times, finished session phases, and the pace of work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, Interval, clipped, median, merged, union
 from rl_insight.diagnosis.rows import SECOND, ended_between
-from rl_insight.diagnosis.span_table import SpanTable, told_tokens
+from rl_insight.diagnosis.span_table import SpanTable, token_counts
 from rl_insight.store.queries.intervals import by_group
 
 _KEPT_INTERVALS = 200_000
@@ -24,16 +24,16 @@ _KEPT_GENERATIONS = 100
 Work = tuple[str, str]
 """A role and the name of a state or phase."""
 
-_KEPT_MOMENTS: Final = 720
+_KEPT_EVALUATIONS: Final = 720
 _BEFORE_NS: Final = 300 * SECOND
 _LEAST_SPANS: Final = 3
 _LEAST_KINDS: Final = 3
 _LATE_NS: Final = 5 * SECOND
-"""Work that ended in a window is recorded at the end of its moment."""
+"""Work that ended in a window is recorded under the next evaluation time."""
 
 
 class _Noted(NamedTuple):
-    """The intervals of one moment, by key and start; those of a key do not touch."""
+    """The intervals of one evaluation, by key and start; those of a key do not touch."""
 
     keys: Column
     """Twice the number of the process, plus one if it waited."""
@@ -42,10 +42,10 @@ class _Noted(NamedTuple):
 
 
 class ActivityBook:
-    """When processes were recently busy or waiting; as columns, as there may be ten thousand processes."""
+    """When processes were recently busy or waiting; in columns, because there may be ten thousand processes."""
 
     def __init__(self) -> None:
-        self._moments: deque[_Noted] = deque()
+        self._evaluations: deque[_Noted] = deque()
         self._processes: set[int] = set()
         self._kept = 0
 
@@ -53,16 +53,16 @@ class ActivityBook:
         return process in self._processes
 
     def note(self, spans: SpanTable, owners: Column, is_wait: Column) -> None:
-        """Add the states and phases that ended in a moment, the process of each, and whether it is a wait."""
+        """Add the states and phases that ended since the last call, the process of each, and whether it is a wait."""
         if not spans.size:
             return
         noted = _Noted(*merged(2 * owners + is_wait, spans.start_ns, spans.end_ns))
         self._processes.update(np.unique(noted.keys // 2).tolist())
-        self._moments.append(noted)
+        self._evaluations.append(noted)
         self._kept += noted.keys.size
         most = max(_KEPT_INTERVALS, _KEPT_OF_EACH * len(self._processes))
-        while self._kept > most and len(self._moments) > 1:
-            self._kept -= self._moments.popleft().keys.size
+        while self._kept > most and len(self._evaluations) > 1:
+            self._kept -= self._evaluations.popleft().keys.size
 
     def busy(self, process: int, start_ns: int, end_ns: int) -> list[Interval]:
         """Return when a process was busy in a window, without overlaps and in order."""
@@ -74,20 +74,20 @@ class ActivityBook:
 
     def _between(self, key: int, start_ns: int, end_ns: int) -> list[Interval]:
         found: list[Interval] = []
-        for noted in self._moments:
+        for noted in self._evaluations:
             first, last = np.searchsorted(noted.keys, (key, key + 1)).tolist()
             found += zip(noted.starts[first:last].tolist(), noted.ends[first:last].tolist(), strict=True)
         return union(clipped(found, start_ns, end_ns))
 
     def busy_by_group(self, groups: Mapping[int, str], start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
         """Return when any process of a group was busy in a window; `groups` has the group of each process."""
-        if not self._moments or not groups:
+        if not self._evaluations or not groups:
             return {}
         names = sorted(set(groups.values()))
         place = {name: number for number, name in enumerate(names)}
         group_of = np.full(max(*self._processes, *groups) + 1, -1)
         group_of[list(groups)] = [place[name] for name in groups.values()]
-        keys, starts, ends = map(np.concatenate, zip(*self._moments, strict=True))
+        keys, starts, ends = map(np.concatenate, zip(*self._evaluations, strict=True))
         of_interval = np.where(keys % 2 == 0, group_of[keys // 2], -1)
         is_asked = (of_interval >= 0) & (starts < end_ns) & (ends > start_ns)
         if not is_asked.any():
@@ -100,13 +100,13 @@ class ActivityBook:
         return found
 
     def forget(self, until_ns: int) -> None:
-        """Drop the moments in which everything ended before a time."""
-        while self._moments and int(self._moments[0].ends.max()) < until_ns:
-            self._kept -= self._moments.popleft().keys.size
+        """Drop the evaluations in which everything ended before a time."""
+        while self._evaluations and int(self._evaluations[0].ends.max()) < until_ns:
+            self._kept -= self._evaluations.popleft().keys.size
 
 
 class Call(NamedTuple):
-    """One phase of a session that ended."""
+    """One finished session phase."""
 
     end_ns: int
     seconds: float
@@ -118,13 +118,13 @@ class Call(NamedTuple):
 
 
 class CallBook:
-    """The phases of sessions that ended recently."""
+    """Session phases that ended recently."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self.by_tool: dict[tuple[str, str], deque[Call]] = {}
         self.generations: dict[str, dict[int, deque[Call]]] = {}
-        """Those that generate, by name and process, so that a thousand processes do not evict each other's."""
+        """Generation phases, by name and process, so that a thousand processes do not evict each other's."""
 
     def add(self, phases: SpanTable, owners: Column) -> None:
         """Add phases ordered by their ends, and the process of each."""
@@ -148,7 +148,7 @@ class CallBook:
 
 
 def calls_in(kept: deque[Call], start_ns: int, end_ns: int) -> list[Call]:
-    """Return the calls that ended in a window; the last ones, if older ones are no longer kept."""
+    """Return the calls that ended in a window, or only the latest if older ones are no longer kept."""
     if kept and len(kept) == kept.maxlen and kept[0].end_ns > start_ns:
         return list(kept)
     return ended_between(kept, start_ns, end_ns)
@@ -158,33 +158,33 @@ def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
     some = phases.take(places)
     columns = (some.seconds, some.failed, some.error, owners[places], some.session_id)
     seconds, failed, errors, processes, sessions = (column.tolist() for column in columns)
-    tokens = told_tokens(some.tokens.tolist())
+    tokens = token_counts(some.tokens.tolist())
     ends = some.end_ns.tolist()
     return list(map(Call._make, zip(ends, seconds, tokens, failed, errors, processes, sessions, strict=True)))
 
 
 class PaceBook:
-    """How fast all work goes, compared with the minutes before.
+    """The speed of all work, compared with the minutes before.
 
     A machine that is busy with something else slows all work alike; a fault slows one kind of work.
     """
 
     def __init__(self) -> None:
-        self._moments: deque[tuple[int, dict[Work, tuple[float, int]]]] = deque(maxlen=_KEPT_MOMENTS)
+        self._evaluations: deque[tuple[int, dict[Work, tuple[float, int]]]] = deque(maxlen=_KEPT_EVALUATIONS)
 
     def begin(self, as_of_ns: int) -> None:
-        """Begin a moment."""
-        self._moments.append((as_of_ns, {}))
+        """Begin an evaluation."""
+        self._evaluations.append((as_of_ns, {}))
 
     def note(self, work: Work, seconds: Column) -> None:
-        """Add the durations of one kind of work in this moment."""
+        """Add the durations of one kind of work in this evaluation."""
         if seconds.size and state_kind(work[1]) != "wait":
-            self._moments[-1][1][work] = (float(np.median(seconds)), seconds.size)
+            self._evaluations[-1][1][work] = (float(np.median(seconds)), seconds.size)
 
     def slowdown(self, start_ns: int, end_ns: int, without: str | None = None) -> float:
         """Return how much longer all work took in a window than in the five minutes before it; at least 1.
 
-        It is the median over all kinds of work, so one slow kind changes nothing; `without` leaves one out.
+        It is the median over all kinds of work, so one slow kind changes nothing; `without` excludes one.
         """
         now = self._usual(start_ns, end_ns + _LATE_NS, 1)
         before = self._usual(start_ns - _BEFORE_NS, start_ns, _LEAST_SPANS)
@@ -192,10 +192,10 @@ class PaceBook:
         return max(1.0, median(found)) if len(found) >= _LEAST_KINDS else 1.0
 
     def _usual(self, start_ns: int, end_ns: int, least: int) -> dict[Work, float]:
-        """Return the time of each kind of work that ended in a window at least so often."""
+        """Return the time of each kind of work that ended in a window at least `least` times."""
         seconds: dict[Work, list[float]] = {}
         counts: dict[Work, int] = {}
-        for as_of_ns, kinds in reversed(self._moments):
+        for as_of_ns, kinds in reversed(self._evaluations):
             if as_of_ns <= start_ns:
                 break
             if as_of_ns > end_ns:

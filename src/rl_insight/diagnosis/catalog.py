@@ -1,4 +1,4 @@
-"""The processes, lanes, series and names of a run, as far as they are known."""
+"""The known processes, lanes, series and names of a run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class RunCatalog:
         self.processes: dict[int, ProcessRow] = {}
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
-        """Those that rules use: ten thousand processes may have a hundred thousand others."""
+        """Only those that rules use: ten thousand processes may have a hundred thousand others."""
         self.names: list[str] = [""]
-        """Of spans, by number; the first is for spans without a name."""
+        """Span names, by number; the first is for unnamed spans."""
         self.roles: list[str] = []
         self.owner_of_lane: Column = np.empty(0, np.int64)
         self.hosts: dict[str, int] = {}
@@ -64,10 +64,10 @@ class RunCatalog:
         return np.asarray(self._of_process[processes, 2])
 
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
-        """Return whether another process has taken the place of one that fell silent.
+        """Return whether another process has replaced one that fell silent.
 
-        That is one of the same role and rank that started afterward, or any of its role if none that started before
-        is heard from anymore: the run was resumed.
+        That is one of the same role and rank that started afterward, or any of its role if all earlier ones are silent:
+        the run was resumed.
         """
         peers = self._by_role.get(process.role, [])
         if self._last_start_ns.get(process.role, 0) <= process.last_seen_ns:
@@ -80,7 +80,7 @@ class RunCatalog:
         return all(one.last_seen_ns < resumed_ns for one in peers if starts[one.number] < resumed_ns)
 
     def update(self, cursor: Cursor) -> None:
-        """Read what is new, and when each process was last heard from."""
+        """Read new objects, and when each process last reported."""
         run = cursor.execute
         count = {"known": len(self.processes)}
         for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():

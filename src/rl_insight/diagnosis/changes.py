@@ -26,7 +26,7 @@ MAX_CHANGES: Final = 200
 _MAX_ROWS: Final = 100_000
 _MAX_NAMES: Final = 500
 _NEW_SCORE: Final = 50.0
-"""For an event that never happened before, or a NaN: they rank among the first."""
+"""For an event that never happened before, or a NaN: they rank near the top."""
 _RARE_EVENT_SCORE: Final = 10.0
 _WARNING: Final = 30
 
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True):
 
     kind: Kind
     """`step` is the length of a step in seconds; `phase` is the median span of that name, in seconds; `errors` and
-    `logs` are counts per step; an `event` happened there."""
+    `logs` are counts per step; an `event` happened at that step."""
     name: str
     shape: Shape | Literal["event"]
     """`shift`: to another level; `spike`: in a single step."""
@@ -65,7 +65,7 @@ class Changes(msgspec.Struct, frozen=True):
     changes: list[Change]
 
 
-class _Series(NamedTuple):
+class _StepValues(NamedTuple):
     kind: Kind
     name: str
     values: Mapping[int, float]
@@ -73,7 +73,7 @@ class _Series(NamedTuple):
     is_count: bool = False
 
 
-# By name number: by text it takes twice as long.
+# Grouped by name id: grouping by the name itself takes twice as long.
 _PHASES = """
     SELECT name_id, step, median(duration_ns) / 1e9, count(*) FILTER (status = 'error')
     FROM {spans} WHERE step BETWEEN $first AND $last AND {frequent} GROUP BY name_id, step
@@ -99,7 +99,7 @@ _TEMPLATE_LENGTH: Final = 120
 def what_changed(cursor: Cursor, step: int, window: int = 40) -> Changes:
     """Return what changed at a step, largest change first: metrics, phases, errors, warnings in the log, events.
 
-    A series has changed if its level shifts there, or if its value there stands out from those around it. Levels are
+    A series has changed if its level shifts there, or if its value is an outlier there. Levels are
     medians, and the size of a change is relative to the noise of the series.
 
     Raises:
@@ -120,7 +120,7 @@ def what_changed(cursor: Cursor, step: int, window: int = 40) -> Changes:
     return Changes(step, chosen[0].step, chosen[-1].step, len(series), found[:MAX_CHANGES])
 
 
-def _change_of(series: _Series, chosen: list[StepWindow], place: int) -> Change | None:
+def _change_of(series: _StepValues, chosen: list[StepWindow], place: int) -> Change | None:
     step = chosen[place].step
     known = dict.fromkeys((one.step for one in chosen), 0.0) | dict(series.values) if series.is_count else series.values
     finite = {one.step: known[one.step] for one in chosen if isfinite(known.get(one.step, nan))}
@@ -134,7 +134,7 @@ def _change_of(series: _Series, chosen: list[StepWindow], place: int) -> Change 
     return Change(series.kind, series.name, point.shape, steps[point.place], point.before, point.after, point.score, {})
 
 
-def _lost_number(series: _Series, step: int, finite: Mapping[int, float]) -> Change | None:
+def _lost_number(series: _StepValues, step: int, finite: Mapping[int, float]) -> Change | None:
     """Return the change of a series that is NaN or infinite at a step, if it was finite in the step before."""
     before = [value for one, value in finite.items() if one < step]
     if step - 1 not in finite:
@@ -143,20 +143,20 @@ def _lost_number(series: _Series, step: int, finite: Mapping[int, float]) -> Cha
     return Change(series.kind, series.name, "spike", step, median(before), None, _NEW_SCORE, detail)
 
 
-def _every_series(cursor: Cursor, chosen: list[StepWindow]) -> Iterator[_Series]:
+def _every_series(cursor: Cursor, chosen: list[StepWindow]) -> Iterator[_StepValues]:
     first, last = chosen[0].step, chosen[-1].step
     lengths = {one.step: (one.end_ns - one.start_ns) / 1e9 for one in chosen if one.end_ns is not None}
-    yield _Series("step", "step time", lengths)
+    yield _StepValues("step", "step time", lengths)
     metrics: dict[str, dict[int, float]] = {}
     for metric in step_metrics(cursor, first, last):
         metrics.setdefault(metric.name, {})[metric.step] = metric.average
     for name, values in metrics.items():
-        yield _Series("metric", name, values)
+        yield _StepValues("metric", name, values)
     yield from _span_series(cursor, first, last)
     yield from _log_series(cursor, chosen)
 
 
-def _span_series(cursor: Cursor, first: int, last: int) -> Iterator[_Series]:
+def _span_series(cursor: Cursor, first: int, last: int) -> Iterator[_StepValues]:
     durations: dict[str, dict[int, float]] = {}
     errors: dict[str, dict[int, float]] = {}
     names = dict(cursor.execute("SELECT name_id, name FROM names").fetchall())
@@ -169,23 +169,23 @@ def _span_series(cursor: Cursor, first: int, last: int) -> Iterator[_Series]:
         if failed:
             errors.setdefault(name, {})[step] = float(failed)
     for name, values in durations.items():
-        yield _Series("phase", name, values)
+        yield _StepValues("phase", name, values)
     for name, values in errors.items():
-        yield _Series("errors", name, values, is_count=True)
+        yield _StepValues("errors", name, values, is_count=True)
 
 
-def _log_series(cursor: Cursor, chosen: list[StepWindow]) -> Iterator[_Series]:
+def _log_series(cursor: Cursor, chosen: list[StepWindow]) -> Iterator[_StepValues]:
     counts: dict[str, Counter[int]] = {}
     for step, (level, message) in _by_step(cursor, _LOGS, chosen, {"level": _WARNING}):
         name = f"{'error' if level > _WARNING else 'warning'}: {_template(message)}"
         if name in counts or len(counts) < _MAX_NAMES:
             counts.setdefault(name, Counter())[step] += 1
     for name, found in counts.items():
-        yield _Series("logs", name, {step: float(count) for step, count in found.items()}, is_count=True)
+        yield _StepValues("logs", name, {step: float(count) for step, count in found.items()}, is_count=True)
 
 
 def _template(message: str) -> str:
-    """Return a message without the numbers and quoted texts that vary between lines.
+    """Return a message without the numbers and quoted strings that vary between lines.
 
     >>> _template("request 17 took 3.5 s for 'a b'")
     'request # took # s for #'
@@ -194,7 +194,7 @@ def _template(message: str) -> str:
 
 
 def _events(cursor: Cursor, chosen: list[StepWindow], place: int) -> Iterable[Change]:
-    """Return the events at a step or right before it that are rare in earlier steps."""
+    """Return the events at a step or just before it that are rare in earlier steps."""
     near = {chosen[at].step for at in range(max(0, place - 1), place + 1)}
     earlier: Counter[str] = Counter()
     here: dict[str, tuple[int, str | None]] = {}

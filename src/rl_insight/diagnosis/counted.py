@@ -1,6 +1,6 @@
-"""The steps of a run whose spans carry none, by its step counter; `store.queries.step_counters` defines them.
+"""The steps of a run whose spans carry no step, from its step counter; `store.queries.step_counters` defines them.
 
-Such a step is known only when it has finished. Records of its time are held back until then.
+Such a step is known only when it has finished. Its records are held back until then.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Leaders:
 
     @property
     def best(self) -> str | None:
-        """The role whose name fits best, and then the one with the most time; None before there are any."""
+        """The role whose name matches best, then the one with the most time; None before there are any."""
         return max(self._seconds, key=lambda role: (leadership(role), self._seconds[role]), default=None)
 
 
@@ -56,10 +56,10 @@ class CountedSteps:
         self._roles = roles
         self._samples: dict[int, list[SampleRow]] = {}
         self._counter = len(STEP_COUNTERS)
-        """The place of the run's counter among them: the first one that it has."""
+        """The index of the run's counter in `STEP_COUNTERS`: the first one that it has."""
         self._values: dict[int, int] = {}
         self._marked_ns: dict[int, int] = {}
-        """By process, when its counter last changed."""
+        """When each process's counter last changed."""
         self._held: deque[SpanTable] = deque()
         """Spans without a step, ordered by their ends."""
         self._windows: deque[StepWindow] = deque(maxlen=_KEPT_WINDOWS)
@@ -95,7 +95,7 @@ class CountedSteps:
         self._roles.add(states.take(is_known), np.array([step for step in steps if step is not None], np.int64))
 
     def _forget(self) -> None:
-        """Drop the oldest of too many spans."""
+        """Drop the oldest spans above the limit."""
         excess = sum(spans.size for spans in self._held) - _MAX_HELD
         while excess > 0:
             oldest = self._held.popleft()
@@ -113,7 +113,7 @@ class CountedSteps:
         return held.take((start_ns <= held.start_ns) & (held.start_ns < end_ns))
 
     def advance(self, as_of_ns: int, steps: StepBook | None) -> list[Step]:
-        """Process what was recorded up to a moment; returns the finished steps, which are added to `steps`.
+        """Process the records up to a time; returns the finished steps, which are added to `steps`.
 
         Without `steps`, only samples are assigned: the spans of the run carry their steps.
         """

@@ -36,14 +36,14 @@ _SUSPECTS = 3
 
 
 class PathSegment(msgspec.Struct, frozen=True):
-    """A part of a step's critical path; segments are in order of time and do not overlap."""
+    """A part of a step's critical path; segments are in chronological order and do not overlap."""
 
     start_ns: int
     end_ns: int
     name: str
     """The state or phase; empty where nothing was recorded."""
     kind: str
-    """The kind of work, by its name: `wait`, `generate`, `update` and so on; `work` if the name does not say."""
+    """The kind of work, by its name: `wait`, `generate`, `update` and so on; `work` if it indicates none."""
     lane_id: int
     lane: str | None
     role: str
@@ -72,7 +72,7 @@ class Suspect(msgspec.Struct, frozen=True):
     step_seconds: float
     """The length of a step."""
     text: str
-    """The same in one sentence."""
+    """A summary in one sentence."""
     steps: int = 1
     """The number of steps in which it was a suspect."""
 
@@ -120,7 +120,7 @@ class _Row(NamedTuple):
     name: str
 
 
-class _Rows(NamedTuple):
+class _WorkColumns(NamedTuple):
     """States and phases as columns, in the order of their ends: a step of ten thousand processes has 200,000."""
 
     end_ns: Column
@@ -129,8 +129,8 @@ class _Rows(NamedTuple):
     name_id: Column
     is_wait: Column
 
-    def take(self, which: Column) -> _Rows:
-        return _Rows(*(column[which] for column in self))
+    def take(self, which: Column) -> _WorkColumns:
+        return _WorkColumns(*(column[which] for column in self))
 
 
 def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
@@ -193,7 +193,7 @@ class _Walk:
         names = columns["name_id"][picked]
         waits = [number for number in np.unique(names).tolist() if state_kind(self._name(number)) == "wait"]
         ends, starts, lanes = (columns[name][picked] for name in ("end_ns", "start_ns", "lane_id"))
-        rows = _Rows(ends, starts, lanes, names, np.isin(names, waits))
+        rows = _WorkColumns(ends, starts, lanes, names, np.isin(names, waits))
         leading = [lane_id for lane_id, place in self._lanes.items() if place.role == role]
         is_lead = np.isin(rows.lane_id, leading)
         self._lead = rows.take(is_lead)
@@ -203,12 +203,12 @@ class _Walk:
     def _name(self, number: int) -> str:
         return self._names.get(number, "")
 
-    def _row(self, rows: _Rows, place: int) -> _Row:
+    def _row(self, rows: _WorkColumns, place: int) -> _Row:
         end_ns, start_ns, lane_id, name_id = (int(column[place]) for column in rows[:4])
         return _Row(end_ns, start_ns, lane_id, self._name(name_id))
 
     def path(self) -> StepPath:
-        """Return the path, with everyone on it who was slower than its peers."""
+        """Return the path, with every unit on it that was slower than its peers."""
         segments = [one for one in self._walk() if one.end_ns - one.start_ns >= _SHORT_NS][::-1]
         suspects, excess_s = self._suspects(segments)
         culprit = _culprit(suspects, excess_s)
@@ -216,29 +216,29 @@ class _Walk:
 
     def _walk(self) -> Iterator[PathSegment]:
         """Yield the segments from the last to the first."""
-        moment = self._end_ns
+        at_ns = self._end_ns
         for _ in range(_MAX_SEGMENTS):
-            if moment <= self._start_ns:
+            if at_ns <= self._start_ns:
                 return
-            row = self._before(moment)
+            row = self._before(at_ns)
             if row is None:
                 return
-            end_ns, start_ns = min(row.end_ns, moment), max(row.start_ns, self._start_ns)
-            if end_ns < moment:
-                yield self._segment(row, end_ns, moment, "")
+            end_ns, start_ns = min(row.end_ns, at_ns), max(row.start_ns, self._start_ns)
+            if end_ns < at_ns:
+                yield self._segment(row, end_ns, at_ns, "")
             if state_kind(row.name) in {"wait", *self._kinds}:
                 yield from self._waited_for(row, start_ns, end_ns)
             else:
                 yield self._segment(row, start_ns, end_ns)
-            moment = start_ns
+            at_ns = start_ns
 
-    def _before(self, moment: int) -> _Row | None:
-        """Return what the leading role did last before a moment: work rather than a wait, then the longest."""
+    def _before(self, at_ns: int) -> _Row | None:
+        """Return what the leading role did last before a time: work rather than a wait, then the longest."""
         lead = self._lead
-        begun = np.flatnonzero(lead.start_ns < moment)
+        begun = np.flatnonzero(lead.start_ns < at_ns)
         if not begun.size:
             return None
-        ends = np.minimum(lead.end_ns[begun], moment)
+        ends = np.minimum(lead.end_ns[begun], at_ns)
         last = begun[ends == ends.max()]
         working = last[~lead.is_wait[last]]
         last = working if working.size else last
@@ -246,23 +246,23 @@ class _Walk:
 
     def _waited_for(self, wait: _Row, start_ns: int, end_ns: int) -> Iterator[PathSegment]:
         """Yield what other roles did while the leading role waited, from the last to the first."""
-        moment, lane = end_ns, None
+        at_ns, lane = end_ns, None
         for _ in range(_MAX_SEGMENTS):
-            row = self._last_of_others(moment, start_ns, lane)
-            if row is None or moment <= start_ns:
+            row = self._last_of_others(at_ns, start_ns, lane)
+            if row is None or at_ns <= start_ns:
                 break
-            if row.end_ns < moment:
-                yield self._segment(wait, row.end_ns, moment)
-            moment = max(row.start_ns, start_ns)
-            yield self._segment(row, moment, min(row.end_ns, end_ns))
+            if row.end_ns < at_ns:
+                yield self._segment(wait, row.end_ns, at_ns)
+            at_ns = max(row.start_ns, start_ns)
+            yield self._segment(row, at_ns, min(row.end_ns, end_ns))
             lane = row.lane_id
-        if moment > start_ns:
-            yield self._segment(wait, start_ns, moment)
+        if at_ns > start_ns:
+            yield self._segment(wait, start_ns, at_ns)
 
-    def _last_of_others(self, moment: int, since_ns: int, lane: int | None) -> _Row | None:
-        """Return what ended last between two moments, on one lane or on any."""
+    def _last_of_others(self, at_ns: int, since_ns: int, lane: int | None) -> _Row | None:
+        """Return the work that ended last between two times, on one lane or on any."""
         others = self._others
-        first, last = np.searchsorted(others.end_ns, (since_ns, moment), side="right").tolist()
+        first, last = np.searchsorted(others.end_ns, (since_ns, at_ns), side="right").tolist()
         places = np.arange(first, last) if lane is None else first + np.flatnonzero(others.lane_id[first:last] == lane)
         return self._row(others, int(places[-1])) if places.size else None
 
@@ -362,7 +362,7 @@ def _by_unit(suspects: Iterable[Suspect], steps: int) -> list[Suspect]:
 
 
 def _notable(suspects: list[Suspect]) -> list[Suspect]:
-    """Return the suspects to show, of suspects in order."""
+    """Return the suspects to show; they must be ordered."""
     return [_with_text(one) for one in suspects if one.is_notable][:_SUSPECTS]
 
 
@@ -408,5 +408,5 @@ def _over_steps(paths: list[StepPath]) -> tuple[float, list[Suspect], Suspect | 
     ]
     culprit = _culprit(found, excess_s)
     if culprit is not None and 2 * culprit.steps < count:
-        culprit = None  # a different one each time: it is the data and not a machine
+        culprit = None  # a different one each time: the data is the cause, not a machine
     return excess_s, _notable(found), culprit

@@ -76,7 +76,7 @@ class Engine:
     _model: RunModel = field(init=False)
 
     def evaluate(self, model: RunModel) -> None:
-        """Evaluate all rules as of the model's moment."""
+        """Evaluate all rules as of the model's time."""
         self._model = model
         for rule in self.rules:
             try:
@@ -185,7 +185,7 @@ class Engine:
 
 
 def _continues(before: Finding, first: Observation) -> bool:
-    """Return whether a fault that returns is still the same one."""
+    """Return whether a recurring fault is still the same one."""
     if before.last_step is not None and first.step is not None:
         return abs(first.step - before.last_step) <= _SAME_STEPS
     return first.time_ns - before.end_ns <= _SAME_NS
@@ -209,7 +209,7 @@ def _explains(cause: Case, symptom: Case) -> bool:
 
 
 def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:
-    """Return the id of a fault: the same for the same rule, culprit and beginning, live and offline."""
-    # Imported processes have a mark in their ids; the fault is the same.
+    """Return the id of a fault: the same for the same rule, culprit and start, live and offline."""
+    # The ids of imported processes are marked; the fault is the same.
     text = "\0".join((rule, *identity, anchor)).replace(_IMPORTED, "")
     return f"{rule}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"

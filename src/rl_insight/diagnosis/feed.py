@@ -1,6 +1,6 @@
 """Reads a run from the store: all of it in order, or the records that have arrived since the last time.
 
-Both return the same moments, so a stored run is diagnosed exactly as it was while it ran.
+Both return the same moments, so replaying a stored run gives the same diagnosis as watching it live.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ _SAMPLES = """
         coalesce(step, 0) AS step
     FROM sample_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {range}
 """
-_TOLD = "config|alert|curriculum|annotation|(^|[^a-z])(stage|change|schedule)"
-"""Names of events in which a run reports a change."""
+_CHANGE_EVENTS = "config|alert|curriculum|annotation|(^|[^a-z])(stage|change|schedule)"
+"""Names of events with which a run reports a change."""
 _EVENTS = f"""
     SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
     FROM event_data JOIN {_ALIGNED} USING (lane_id)
     WHERE {{range}} AND (name <> '{CONFIG_EVENT}' OR step IS NOT NULL)
-        AND (regexp_matches(name, '{_TOLD}', 'i') OR name = '{STACKS_EVENT}')
+        AND (regexp_matches(name, '{_CHANGE_EVENTS}', 'i') OR name = '{STACKS_EVENT}')
 """  # noqa: S608  (constants)
 _ERRORS = f"""
     SELECT time_ns + clock_offset_ns, process, 'error', step, message
@@ -122,7 +122,7 @@ class Moment:
 
 
 class Feed(RunCatalog):
-    """What both ways of reading share: the catalog, the rows that are in flight, and the moments made of them."""
+    """The base of both readers: the catalog, the rows in flight, and the moments built from them."""
 
     _cursor: Cursor
 
@@ -133,7 +133,7 @@ class Feed(RunCatalog):
         self._samples: Instants[SampleRow] = Instants()
         self._marks: Instants[MarkRow] = Instants()
         self._events: Instants[EventRow] = Instants()
-        self.marks_tell_steps = True
+        self.marks_define_steps = True
         """False once spans define the steps of the run: marks then show only that something was recorded."""
         self._open_spans: list[SpanRow] = []
         self._open_sessions: list[SessionRow] = []
@@ -187,7 +187,7 @@ class Feed(RunCatalog):
         ]
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
-        # As arrays: rules use few of the samples, and making rows of all of them takes far longer.
+        # As arrays: rules use few of the samples, and converting all of them to rows takes far longer.
         found = self._cursor.execute(_SAMPLES.format(range=condition), bounds).fetchnumpy()
         series = found["series_id"]
         known = self.is_known[series]
@@ -195,8 +195,10 @@ class Feed(RunCatalog):
         has_step, numbers = found["has_step"][known].tolist(), series[known].tolist()
         self._samples.add(
             [
-                SampleRow(time_ns, number, value, step if is_told else None)
-                for time_ns, number, value, step, is_told in zip(times, numbers, values, steps, has_step, strict=True)
+                SampleRow(time_ns, number, value, step if is_stepped else None)
+                for time_ns, number, value, step, is_stepped in zip(
+                    times, numbers, values, steps, has_step, strict=True
+                )
             ]
         )
         marks = self._find_marks(found)
@@ -205,15 +207,15 @@ class Feed(RunCatalog):
             self._note(min(mark.time_ns for mark in marks), max(mark.last_ns for mark in marks))
 
     def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
-        """Return marks of what training code recorded: one per process, step and second, or just one per second."""
+        """Return the marks of training code: one per process, step and second, or just one per second."""
         plain = self.is_plain[found["series_id"]]
         owners = self.owner_of_series[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
         if not times.size:
             return []
-        steps = np.where(has_step & self.marks_tell_steps, steps, NO_STEP)
-        owners = owners if self.marks_tell_steps else np.full_like(owners, owners[0])
-        # A process and a second as one number: sorting by one column less halves the time.
+        steps = np.where(has_step & self.marks_define_steps, steps, NO_STEP)
+        owners = owners if self.marks_define_steps else np.full_like(owners, owners[0])
+        # A process and a second packed into one number: one sort column less halves the time.
         seconds = owners << 33 | times // SECOND
         order = np.lexsort((steps, seconds))
         steps, seconds, owners, times = steps[order], seconds[order], owners[order], times[order]
@@ -242,7 +244,7 @@ class ReplayFeed(Feed):
         self.first_ns, self.newest_ns = first_ns or 0, last_ns or 0
 
     def _read_signs_of_life(self) -> None:
-        """Read from the events of an export when its processes were last heard from: the import does not say."""
+        """Read when the processes of an export last reported, from its events: the import does not record it."""
         found = self._cursor.execute(_LAST_SEEN, {"name": LAST_SEEN_EVENT}).fetchall()
         for number, last_seen_ns, text in found:
             process = self.processes[number]
@@ -257,9 +259,9 @@ class ReplayFeed(Feed):
             self._read_slice(first, max(first + _SLICE_NS, self.first_ns))
         return super().moment(as_of_ns)
 
-    def begin_at(self, moment_ns: int) -> None:
-        """Skip everything before a moment."""
-        self._read_until = max(self._read_until, moment_ns)
+    def begin_at(self, time_ns: int) -> None:
+        """Skip everything before a time."""
+        self._read_until = max(self._read_until, time_ns)
 
     def last_moment(self) -> Moment:
         """Return the last minutes of the run as one moment, at a cost that does not grow with the run."""
@@ -281,10 +283,10 @@ class ReplayFeed(Feed):
 def _read_last_seen(text: str) -> tuple[bool, float]:
     """Return whether a process exited cleanly, and its heartbeat; the defaults if they cannot be read."""
     try:
-        told = msgspec.json.decode(text, type=LastSeen)
+        reported = msgspec.json.decode(text, type=LastSeen)
     except msgspec.MsgspecError:
-        told = LastSeen()
-    return told.final, told.heartbeat_s
+        reported = LastSeen()
+    return reported.final, reported.heartbeat_s
 
 
 class LiveFeed(Feed):
@@ -293,7 +295,7 @@ class LiveFeed(Feed):
     def __init__(self) -> None:
         super().__init__()
         self._rows: Counter[str] = Counter()
-        """How many rows of each table were read."""
+        """The number of rows read from each table."""
         self._finalized_ns: dict[str, int] = {}
         self._finalized_until_ns = 0
         self.has_more = False
@@ -326,7 +328,7 @@ class LiveFeed(Feed):
         return {"first": first, "last": last}
 
     def _read_sessions(self) -> None:
-        """Read the sessions that ended since; some are reported late, so the last minutes are read again."""
+        """Read the sessions that ended since the last poll; some arrive late, so the last minutes are read again."""
         since = self._finalized_until_ns / SECOND - 120.0
         rows = self._sessions_where("finalized_ts > $since", {"since": since})
         new = {row.session_id: row for row in rows if row.session_id not in self._finalized_ns}

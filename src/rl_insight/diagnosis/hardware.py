@@ -57,15 +57,15 @@ class Device:
         """Return how much a total grew in a window; None if it has fewer than two readings."""
         total = None
         for history in self.quantities.get(quantity, {}).values():
-            recent = [value for moment, value in takewhile(lambda point: point[0] >= start_ns, reversed(history))
-                      if moment <= end_ns]  # fmt: skip
+            recent = [value for time_ns, value in takewhile(lambda point: point[0] >= start_ns, reversed(history))
+                      if time_ns <= end_ns]  # fmt: skip
             if len(recent) >= 2:
                 total = (total or 0.0) + recent[0] - recent[-1]
         return total
 
 
 class HardwareBook:
-    """Everything that is measured outside of the training code."""
+    """Everything measured outside of the training code."""
 
     def __init__(self) -> None:
         self.gpus: dict[tuple[str, str], Device] = {}

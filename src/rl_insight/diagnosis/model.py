@@ -1,4 +1,4 @@
-"""A run as of a moment, as rules see it. Each moment adds what happened since the previous one."""
+"""A run as of a point in time, as rules see it. Each `Moment` adds what happened since the previous one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rl_insight.store.queries.steps import leadership
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
 _SURELY = 2
-"""The best fit of a role's name."""
+"""The score of a role's name that matches best."""
 _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
@@ -82,18 +82,18 @@ class RunModel:
         self._gaps: deque[float] = deque(maxlen=_KEPT_GAPS)
         self.first_ns = 0
         self.listening_since_ns = 0
-        """When the server began to listen: silence before that is the server's."""
+        """When the server began to listen: silence before that is due to the server."""
         self._workers: list[ProcessRow] = []
         self._unheard: list[ProcessRow] = []
-        """Workers that have ended, or were not heard from recently."""
+        """Workers that have ended, or have not reported recently."""
         self._states: dict[int, Liveness] = {}
         self._leaders = Leaders(feed)
         self._waits: list[bool] = []
         """By name number: whether it is a wait."""
         self._is_warm = False
-        """Whether enough steps have finished for durations to be the usual ones."""
+        """Whether enough steps have finished for durations to be typical."""
         self.memo: dict[object, Any] = {}
-        """Results for this moment that several rules share."""
+        """Results of this evaluation that several rules share."""
 
     # -- applying a moment
 
@@ -146,7 +146,7 @@ class RunModel:
         self.roles.settle(self.as_of_ns)
 
     def _subject(self, event: EventRow) -> int:
-        """Return the process whose stacks an event has: the sender, or one that could not respond itself."""
+        """Return the process whose stacks an event contains: the sender, or one that could not respond itself."""
         process_id = read_told(event.text).process_id
         if process_id is None:
             return event.process
@@ -165,7 +165,7 @@ class RunModel:
         gap_s = (ended_ns - self.last_activity_ns) / SECOND
         if gap_s <= _SHORT_GAP_S:
             return
-        # Validation, checkpoints and a resume may take longer, and say nothing about other gaps.
+        # Validation, checkpoints and a resume may take longer, so they say nothing about other gaps.
         is_special = (
             first is not None
             and int(first.end_ns[0]) == ended_ns
@@ -185,7 +185,7 @@ class RunModel:
             if self.lead is not None and self.lead != best:
                 self.steps = StepBook(self._feed.names)
             self.lead, self.has_span_steps = best, True
-            self._feed.marks_tell_steps = False
+            self._feed.marks_define_steps = False
 
     def _apply_spans(self, spans: SpanTable) -> None:
         owners, roles = self._feed.owners(spans)
@@ -281,7 +281,7 @@ class RunModel:
             now_ns=self.as_of_ns,
         )
         if state == "silent" and self._feed.is_replaced(process, self.as_of_ns):
-            state = "ended"  # the process that replaced it shows what is wrong now
+            state = "ended"  # its replacement shows what is wrong now
         self._states[process.number] = state
         return state
 
@@ -330,7 +330,7 @@ class RunModel:
         return _PATIENCE * shortest_s if usual_s is None else max(shortest_s, factor * usual_s)
 
     def age_s(self, start_ns: int) -> float:
-        """Return the seconds since a moment."""
+        """Return the seconds since a time."""
         return max(0, self.as_of_ns - start_ns) / SECOND
 
     def hosts_of(self, processes: Column) -> Column:
@@ -338,7 +338,7 @@ class RunModel:
         return self._feed.hosts_of(processes)
 
     def lanes_of(self, process: int) -> list[int]:
-        """Return the lanes of a process, its own first."""
+        """Return the lanes of a process, its default lane first."""
         found = [(lane is not None, lane_id) for lane_id, (owner, lane) in self.lanes.items() if owner == process]
         return [lane_id for _, lane_id in sorted(found)][:8]
 
@@ -347,5 +347,5 @@ class RunModel:
         return ended_between(self.sessions, start_ns, end_ns)
 
     def calls_between(self, key: tuple[str, str], start_ns: int, end_ns: int) -> list[Call]:
-        """Return the phases of one name and tool that ended in a window; the last ones, if there are too many."""
+        """Return the phases of one name and tool that ended in a window; only the latest if there are too many."""
         return calls_in(self.call_book.by_tool.get(key, deque()), start_ns, end_ns)

@@ -164,7 +164,7 @@ def canonical_name(name: str) -> str | None:
         if found is None and text.startswith(prefix):
             found = _BY_NAME.get(text.removeprefix(prefix))
     if found is None and text.startswith("profiling_time_taken_") and "reward" in text:
-        return "reward_time"  # TRL times each reward function by its own name
+        return "reward_time"  # TRL times each reward function under the function's name
     if found is None and text.startswith(("val_", "val_core_", "eval_")) and text.endswith(_SCORES):
         return "held_out"
     return found
@@ -199,7 +199,7 @@ _KINDS: Final = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS
 
 @lru_cache(maxsize=65_536)
 def state_kind(name: str) -> StateKind:
-    """Return the kind of a state, phase or span, by its name; `work` if the name does not say.
+    """Return the kind of a state, phase or span, by its name; `work` if the name does not indicate one.
 
     >>> [state_kind(name) for name in ("wait_for_samples", "update_weights", "update_actor", "vllm_generate", "thing")]
     ['wait', 'sync', 'update', 'generate', 'work']

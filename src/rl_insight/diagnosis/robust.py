@@ -173,7 +173,7 @@ def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, 
     >>> [column.tolist() for column in merged(keys, starts, ends)]
     [[7, 7, 8], [0, 5, 0], [4, 8, 1]]
     """
-    order = np.argsort(starts, kind="stable")  # by ends, they are nearly in order
+    order = np.argsort(starts, kind="stable")  # by their ends, they are nearly sorted
     order = order[stable_order(keys[order])]
     keys, starts, ends = keys[order], starts[order], ends[order]
     is_first = np.concatenate([[True], (keys[1:] != keys[:-1]) | (starts[1:] > _reached(keys, ends)[:-1])])
@@ -182,13 +182,13 @@ def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, 
 
 
 def _reached(keys: Column, ends: Column) -> Column:
-    """Return how far the intervals of a key reach, up to each of them; intervals are grouped by key."""
+    """Return the latest end so far among the intervals of a key; intervals are grouped by key."""
     group = np.concatenate([[0], np.cumsum(keys[1:] != keys[:-1])])
     floor, width = int(ends.min()), int(ends.max() - ends.min()) + 1
     if width * (int(group[-1]) + 1) >= 2**62:  # a clock jumped by years
         firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         return np.concatenate([np.maximum.accumulate(part) for part in np.split(ends, firsts[1:])])
-    # By one running maximum: each key is moved past the one before it.
+    # With one running maximum: each key is shifted past the one before it.
     reached: Column = np.maximum.accumulate(ends - floor + group * width) - group * width + floor
     return reached
 
@@ -200,7 +200,7 @@ def union_seconds(keys: tuple[Column, Column], starts: Column, ends: Column) -> 
     >>> [column.tolist() for column in union_seconds((np.array([7, 7, 7, 8]), np.array([1, 1, 1, 1])), starts, ends)]
     [[7, 8], [1, 1], [7.0, 1.0]]
     """
-    # Pairs as one number: sorting by two columns takes twice as long.
+    # Pairs packed into one number: sorting by two columns takes twice as long.
     width = int(keys[1].max()) + 1
     pairs, starts, ends = merged(keys[0].astype(np.int64) * width + keys[1], starts, ends)
     firsts = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]]))
@@ -232,7 +232,7 @@ def clipped(intervals: Iterable[Interval], start: int, end: int) -> list[Interva
 
 
 class Durations:
-    """How long work usually takes: a histogram with 5% buckets, so that history costs no memory."""
+    """How long work usually takes: a histogram with 5% buckets, so memory does not grow with history."""
 
     __slots__ = ("_counts", "count", "longest_s")
 

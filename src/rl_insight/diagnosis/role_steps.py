@@ -14,7 +14,7 @@ from rl_insight.store.queries.intervals import by_group
 
 _LATE_NS = 30 * SECOND
 _KEPT = 5
-"""As many as rules read."""
+"""As many as rules use."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class RoleStep:
     start_ns: int
     end_ns: int
     states: list[StateColumns] = field(default_factory=list)
-    """Until the step is settled."""
+    """Only until the step is settled."""
     lanes: Column = field(default_factory=lambda: np.empty(0, np.int64))
     by_lane: bool = False
     """Units are lanes: they all belong to a single process."""

@@ -1,4 +1,4 @@
-"""The records of a run as small rows, in the order in which they happened."""
+"""The records of a run as small rows, in chronological order."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ Ended = TypeVar("Ended", bound=Any)
 
 
 def ended_between(rows: deque[Ended], start_ns: int, end_ns: int) -> list[Ended]:
-    """Return the rows that ended in a window, of rows in the order of their ends."""
+    """Return the rows that ended in a window; rows must be ordered by their ends."""
     found = list(takewhile(lambda row: row.end_ns > start_ns, reversed(rows)))
     return [row for row in reversed(found) if row.end_ns <= end_ns]
 
 
 class Running:
-    """Sessions that have begun and not ended, at a moment that only moves forward."""
+    """Sessions that have begun and not ended, as of a time that only moves forward."""
 
     def __init__(self) -> None:
         self._arrived: list[SessionRow] = []
@@ -122,7 +122,7 @@ class Running:
         self._arrived = sorted(self._arrived + rows, key=attrgetter("start_ns"))
 
     def advance(self, until_ns: int) -> list[SessionRow]:
-        """Return the rows that ended up to a moment, ordered by their ends."""
+        """Return the rows that ended up to a time, ordered by their ends."""
         place = bisect_right(self._arrived, until_ns, key=attrgetter("start_ns"))
         begun = self._running + self._arrived[:place]
         del self._arrived[:place]
@@ -130,7 +130,7 @@ class Running:
         return sorted((row for row in begun if row.end_ns <= until_ns), key=attrgetter("end_ns"))
 
     def open(self) -> list[SessionRow]:
-        """Return the rows that are running at the moment of the last `advance`."""
+        """Return the rows that were running at the last `advance`."""
         return self._running
 
 
@@ -138,7 +138,7 @@ Instant = TypeVar("Instant", SampleRow, MarkRow, EventRow)
 
 
 class Instants(Generic[Instant]):
-    """Rows without a duration, returned in the order of time."""
+    """Rows without a duration, returned in chronological order."""
 
     def __init__(self) -> None:
         self._arrived: list[Instant] = []
@@ -150,14 +150,14 @@ class Instants(Generic[Instant]):
         self._place = 0
 
     def advance(self, until_ns: int) -> list[Instant]:
-        """Return the rows up to a moment."""
+        """Return the rows up to a time."""
         first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=attrgetter("time_ns"))
         return self._arrived[first : self._place]
 
 
 @dataclass(slots=True)
 class ProcessRow:
-    """A process, or a scrape target in its place."""
+    """A process or scrape target."""
 
     number: int
     process_id: str
@@ -171,7 +171,7 @@ class ProcessRow:
     ended: bool
     """It exited cleanly."""
     is_live: bool
-    """False for imports: the time of their arrival says nothing about the lifetime of their processes."""
+    """False for imports: their arrival time says nothing about the lifetime of their processes."""
     clock_offset_ns: int
     generation: int = 0
     """The number of earlier processes of this role and rank."""

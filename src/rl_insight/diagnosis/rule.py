@@ -39,7 +39,7 @@ class Input(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What a run without it lacks, for the coverage list."""
+        """The missing input, for the coverage list."""
         return f"no {self.what}: {self.how}" if self.how else f"no {self.what}"
 
 
@@ -97,7 +97,7 @@ AT_ONCE: Final = Confirmation(1, 5)
 class Rule(ABC):
     """A rule of one run. It keeps track of what it has evaluated; the engine keeps the findings.
 
-    The docstring of a rule says what is wrong, in a few words; its documentation begins with it.
+    A rule's docstring says what is wrong in a few words; its documentation begins with it.
     """
 
     name: ClassVar[str]
@@ -105,18 +105,18 @@ class Rule(ABC):
     threshold: ClassVar[str]
     """When it fires, for the documentation; parameters in braces."""
     needs: ClassVar[str] = ""
-    """Its inputs, for the documentation; empty if `requires` says it all."""
+    """Its inputs, for the documentation; empty if `requires` is enough."""
     remedy: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     requires: ClassVar[Input | None] = None
     """Without it, the rule is listed as not covered."""
     confirmation: ClassVar[Confirmation] = STEPS
     rank: ClassVar[int] = 50
-    """Its place among causes: lower is closer to the root cause."""
+    """Its rank among causes: lower is closer to the root cause."""
     explains: ClassVar[frozenset[str]] = frozenset()
     """Rules whose findings this one makes redundant while both are open."""
     is_local: ClassVar[bool] = False
-    """It does not explain findings about another host."""
+    """It does not explain findings about other hosts."""
     asks_stacks: ClassVar[bool] = False
     """Its evidence includes the stacks of the processes."""
 
@@ -129,7 +129,7 @@ class Rule(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        """Prepare what the rule keeps between evaluations; most rules keep nothing."""
+        """Initialize the state kept between evaluations; most rules keep none."""
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
@@ -154,7 +154,7 @@ class StepRule(Rule):
     requires = NUMBERED_STEPS
 
     def missing(self, model: RunModel) -> str | None:
-        """Return which input the run lacks; steps are always one."""
+        """Return which input the run lacks; steps are always required."""
         return super().missing(model) or (None if NUMBERED_STEPS.is_in(model) else NUMBERED_STEPS.advice)
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
@@ -185,7 +185,7 @@ class RoleRule(Rule):
         self._seen: Counter[str] = Counter()
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at the steps of roles that are settled."""
+        """Look at the settled steps of each role."""
         step_s = model.steps.usual_seconds()
         for role_step in model.roles.settled:
             role = role_step.role
@@ -200,18 +200,18 @@ class RoleRule(Rule):
 
 
 class MomentRule(Rule):
-    """A rule that watches the clock; it looks at every moment until the run has ended."""
+    """A rule that watches the clock; it is evaluated at every tick until the run has ended."""
 
     confirmation = TICKS
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at this moment."""
+        """Look at the run as of now."""
         signals = [] if model.has_ended() else list(self._look(model))
         yield Observation(model.as_of_ns, model.steps.current, signals)
 
     @abstractmethod
     def _look(self, model: RunModel) -> Iterable[Signal]:
-        """Return the faults at this moment."""
+        """Return the faults as of now."""
 
 
 class DeviceRule(MomentRule):
@@ -238,7 +238,7 @@ class DeviceRule(MomentRule):
         return [signal for signal in found if signal is not None]
 
     def _judge(self, model: RunModel, device: Device, since: int) -> Signal | None:
-        """Return the fault of a device, by its readings since a moment."""
+        """Return the fault of a device, by its readings since a time."""
         raise NotImplementedError
 
 
@@ -274,7 +274,7 @@ class MetricRule(Rule):
     metrics: ClassVar[tuple[str, ...]]
     """Canonical names; any of them is enough."""
     warm_up: ClassVar[int] = 10
-    """Points at the start of a metric that it ignores."""
+    """The number of points ignored at the start of a metric."""
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)

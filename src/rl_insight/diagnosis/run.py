@@ -20,13 +20,13 @@ TICK_NS = 5 * SECOND
 LAG_NS = 2 * SECOND
 """How long records take to arrive; live evaluation lags by this much."""
 WATCH_NS = 600 * SECOND
-"""How long a run is watched after its last sign of life."""
+"""How long a run is watched after its last heartbeat or record."""
 _BACKFILL_NS = 30 * SECOND
 _LONGEST_NS = 90 * 86_400 * SECOND
 _LAST_NS = 3600 * SECOND
 """If records are further apart than `_LONGEST_NS`, as after a clock jump, only this much is replayed.
 
-Going through the 56 years since 1970 would take days."""
+Replaying the 56 years since 1970 would take days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Diagnosis:
         self.as_of_ns = 0
 
     def advance(self, first_ns: int, until_ns: int, budget_s: float | None = None) -> bool:
-        """Evaluate every tick up to a moment; returns False if the budget was spent before."""
+        """Evaluate every tick up to a time; returns False if the budget ran out first."""
         began = time.perf_counter()
         tick = self.as_of_ns or first_ns // TICK_NS * TICK_NS
         while tick + TICK_NS <= until_ns:
@@ -74,7 +74,7 @@ class Diagnosis:
 
 
 def end_of_watch(feed: ReplayFeed, now_ns: int) -> int:
-    """Return the moment up to which a server would have watched a stored run."""
+    """Return the time up to which a server would have watched a stored run."""
     last = feed.newest_ns
     workers = [process for process in feed.processes.values() if not process.is_target]
     if all(process.ended for process in workers) or not any(process.is_live for process in workers):
@@ -86,7 +86,7 @@ def end_of_watch(feed: ReplayFeed, now_ns: int) -> int:
 def replay(
     cursor: Cursor, settings: Settings | None = None, *, at_ns: int | None = None, at_step: int | None = None
 ) -> Report:
-    """Diagnose a stored run as it would have been while it ran, up to a moment or a step."""
+    """Diagnose a stored run as a server would have while it ran, up to a time or a step."""
     feed = ReplayFeed(cursor)
     diagnosis = Diagnosis(feed, settings)
     if not feed.newest_ns:
@@ -132,14 +132,14 @@ class LiveDiagnosis:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.listening_since_ns = 0
-        """When the server began to keep up with the senders: silence before that is the server's."""
+        """When the server caught up with the senders: silence before that is due to the server."""
         self._feed = LiveFeed()
         self._diagnosis = Diagnosis(self._feed, settings)
         self._is_evaluated = False
         self._newest_ns = 0
         self._asked_about: set[tuple[str, str]] = set()
         self._missed: set[tuple[str, int]] = set()
-        """Silent processes, and when each was last heard from."""
+        """Silent processes, and when each last reported."""
 
     @property
     def engine(self) -> Engine | None:
@@ -158,7 +158,7 @@ class LiveDiagnosis:
         return closed[-1] if closed else None
 
     def is_current(self, now_ns: int) -> bool:
-        """Return whether everything up to a moment was evaluated."""
+        """Return whether everything up to a time was evaluated."""
         return self._diagnosis.as_of_ns + TICK_NS > now_ns - LAG_NS
 
     def coverage(self) -> list[Coverage]:
@@ -194,7 +194,7 @@ class LiveDiagnosis:
         until = now_ns - LAG_NS
         is_moving, self._newest_ns = feed.newest_ns > self._newest_ns, feed.newest_ns
         if feed.has_more or (is_moving and feed.newest_ns < until - _BACKFILL_NS):
-            # Records of the past are still arriving: what is missing must not look like a stall.
+            # Old records are still arriving: missing ones must not look like a stall.
             until = min(until, feed.newest_ns)
         is_done = self._diagnosis.advance(feed.first_ns, until, budget_s)
         return is_done and not feed.has_more

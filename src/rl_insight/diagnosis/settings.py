@@ -43,7 +43,7 @@ def make_settings(rules: Mapping[str, Any], only: frozenset[str] | None = None) 
 
 
 def rules_version(settings: Settings) -> str:
-    """Return a text that changes with the rules and their settings."""
+    """Return a string that changes with the rules and their settings."""
     digest = hashlib.blake2b(digest_size=12)
     for path in sorted(Path(__file__).parent.rglob("*.py")):  # a version number stays the same during development
         digest.update(path.read_bytes())

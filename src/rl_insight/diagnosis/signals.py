@@ -1,4 +1,4 @@
-"""What rules see: signals with a culprit and evidence, in observations of the run."""
+"""The output of rules: signals with a culprit and evidence, in observations of the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Signal:
 
 @dataclass(slots=True)
 class Observation:
-    """One look at the run, at a step, a point of a metric, or a moment; healthy if it has no signals."""
+    """One look at the run, at a step, a metric's point, or a time; healthy if it has no signals."""
 
     time_ns: int
     step: int | None

@@ -1,4 +1,4 @@
-"""Spans as columns: a moment of a large run has tens of thousands, and rules read few of them one by one."""
+"""Spans as columns: a large run has tens of thousands per evaluation, and rules read few of them individually."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import STATE_SEGMENTS, SpanRow
 
 SEGMENTS: Final = ("duration", "state_interval", "state_nested", "phase", "other")
-"""By code; those of adapters are all `other`."""
+"""By code; all of those from adapters are `other`."""
 PHASE: Final = SEGMENTS.index("phase")
 STATE_INTERVAL: Final = SEGMENTS.index("state_interval")
 _IS_STATE: Final = np.array([segment in STATE_SEGMENTS for segment in SEGMENTS])
@@ -67,11 +67,11 @@ class SpanTable(NamedTuple):
         columns[4] = [names[number] for number in columns[4]]
         columns[5] = [SEGMENTS[code] for code in columns[5]]
         columns[6] = [None if step == NO_STEP else step for step in columns[6]]
-        columns[11] = told_tokens(columns[11])
+        columns[11] = token_counts(columns[11])
         return list(map(SpanRow._make, zip(*columns, strict=True)))
 
 
-def told_tokens(tokens: Sequence[float]) -> list[float | None]:
+def token_counts(tokens: Sequence[float]) -> list[float | None]:
     """Return token counts, with None for NaN."""
     return [None if count != count else count for count in tokens]  # noqa: PLR0124  # NaN alone differs from itself
 
@@ -99,7 +99,7 @@ def _are_same(one: Any, other: Any) -> Any:
 
 
 def _repeated(column: Column, size: int) -> Column:
-    """Return the first value of a column `size` times without copies: most columns of a moment have a single value."""
+    """Return the first value of a column `size` times without copies: most columns have a single value."""
     return np.broadcast_to(column[:1].copy(), size)
 
 
@@ -136,7 +136,7 @@ def state_columns(spans: SpanTable, which: Column) -> StateColumns:
 
 
 class RunningSpans:
-    """Spans that have begun and not ended, at a moment that only moves forward."""
+    """Spans that have begun and not ended, as of a time that only moves forward."""
 
     def __init__(self) -> None:
         self._arrived: SpanTable | None = None
@@ -150,7 +150,7 @@ class RunningSpans:
         self._place = 0
 
     def advance(self, until_ns: int) -> SpanTable | None:
-        """Return the spans that ended up to a moment, ordered by their ends."""
+        """Return the spans that ended up to a time, ordered by their ends."""
         if self._arrived is None:
             return None
         first, self._place = self._place, int(np.searchsorted(self._arrived.start_ns, until_ns, side="right"))
@@ -163,5 +163,5 @@ class RunningSpans:
         return ended.take(np.argsort(ended.end_ns, kind="stable"))
 
     def open(self, begun_by_ns: int) -> SpanTable | None:
-        """Return the spans that are running at the moment of the last `advance` and began by a given time."""
+        """Return the spans that were running at the last `advance` and had begun by a given time."""
         return None if self._running is None else self._running.take(self._running.start_ns <= begun_by_ns)

@@ -43,11 +43,11 @@ def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -
 
 def is_paused(model: RunModel, since_ns: int) -> bool | None:
     """Return whether stacks show a debugger or a prompt for input; None before any have arrived."""
-    told = [event for event in model.stacks.values() if event.time_ns >= since_ns]
-    if not told:
+    recent = [event for event in model.stacks.values() if event.time_ns >= since_ns]
+    if not recent:
         return None
     return any(
-        _PAUSED.search(frame) for event in told for stack in read_told(event.text).stacks for frame in stack.frames
+        _PAUSED.search(frame) for event in recent for stack in read_told(event.text).stacks for frame in stack.frames
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps of a run by its leading role: when each one was, its kind, and where its time went."""
+"""The steps of a run, as its leading role defines them: their times, kinds, and where the time went."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Step:
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds of each outermost state of the leading role: the median over its lanes of the union of intervals."""
     covered_s: float = 0.0
-    """Seconds in which the lanes of the leading role were in any state."""
+    """Seconds that the lanes of the leading role spent in any state."""
 
     @property
     def seconds(self) -> float:
@@ -64,7 +64,7 @@ class StepBook:
     """Collects the spans of the leading role into steps.
 
     Args:
-        names: of spans, by number; it may grow.
+        names: Span names, by number; the list may grow.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -139,7 +139,7 @@ class StepBook:
         return sorted(found, key=lambda one: int(one[1][0]))
 
     def _running(self, before: Mapping[Key, int], begun: Mapping[Key, tuple[Column, Column]], counts: Column) -> Column:
-        """Return the place of the draft that began last after that many spans; -1 if there was none."""
+        """Return the index of the draft that began last after that many spans; -1 if there was none."""
         latest, place_of = np.full(counts.size, -NEVER), np.full(counts.size, -1)
         for place, key in enumerate(self._drafts):
             start_ns = np.full(counts.size, before.get(key, -NEVER))
@@ -198,7 +198,7 @@ class StepBook:
         return self._finish(draft, end_ns)
 
     def mark(self, number: int, time_ns: int, generation: int) -> Step | None:
-        """Add the first metric of a step, in runs whose steps only metrics show; returns the step it ends."""
+        """Add the first metric of a step, in runs where only metrics carry steps; returns the step it ends."""
         before = self._last_mark
         if before is not None and before[0] == number:
             return None
@@ -219,7 +219,7 @@ class StepBook:
         of_pairs, _, seconds = union_seconds((names, lanes), starts, ends)
         phases = {}
         for number, places in by_group(of_pairs):
-            # A state that most lanes never enter, such as a checkpoint of rank 0, still takes time of the step.
+            # A state that most lanes never enter, such as a checkpoint on rank 0, still takes part of the step.
             is_usual = 2 * places.size >= covered.size
             phases[self._names[number]] = float(np.median(seconds[places]) if is_usual else seconds[places].max())
         return phases, float(covered.max())

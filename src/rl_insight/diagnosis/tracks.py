@@ -107,7 +107,7 @@ class Metrics:
         self._tracks: dict[str, dict[str, Track]] = {}
 
     def add(self, name: str, step: int | None, time_ns: int, value: float, process: int) -> None:
-        """Add a value of a metric by its name in the run."""
+        """Add a value of a metric under its name in the run."""
         canonical = canonical_name(name)
         if canonical is None:
             return
@@ -119,7 +119,7 @@ class Metrics:
         track.add(step, time_ns, value, process)
 
     def track(self, canonical: str) -> Track | None:
-        """Return a metric; if the run has several names for it, the one that the table lists first."""
+        """Return a metric; if the run has several names for it, the one listed first in `CANONICAL`."""
         named = self._tracks.get(canonical)
         if not named:
             return None

@@ -1,4 +1,4 @@
-"""Numbers in the words of titles."""
+"""Formats numbers for titles."""
 
 from __future__ import annotations
 

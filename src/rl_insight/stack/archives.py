@@ -27,7 +27,7 @@ def sha256_of(path: Path) -> str:
 
 
 def parse_checksums(text: str) -> dict[str, str]:
-    """Return checksums by file name from the output of `sha256sum`; a checksum without a name is under "".
+    """Return checksums by file name from the output of `sha256sum`; a checksum without a name has the key "".
 
     >>> parse_checksums("a" * 64 + "  ./tempo.tar.gz")["tempo.tar.gz"] == "a" * 64
     True

@@ -1,7 +1,7 @@
 """Scrape targets for Prometheus by file discovery: Prometheus picks up changes without a reload.
 
 The server keeps the registered targets in `targets.json` of its data directory; this module writes them in Prometheus'
-format. A Prometheus that the user runs can read the same file: its configuration is never touched.
+format. A Prometheus that the user runs can read the same file: its configuration is never modified.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
     experiment_name: str = ""
     forwards: bool = False
-    """Its metrics are also on the server's own page, which Prometheus scrapes: twice they would count double."""
+    """Its metrics are also in the server's `/metrics`, which Prometheus scrapes: scraping both would double them."""
 
 
 class _Book(msgspec.Struct):
@@ -116,12 +116,12 @@ def read_targets(book: Path) -> list[RegisteredTarget]:
 
 
 def ray_metrics_addresses(nodes: Iterable[Mapping[str, Any]] | None = None) -> list[str]:
-    """Return the metrics endpoints of all nodes of the Ray cluster that are alive, as ``host:port``.
+    """Return the metrics endpoints of all live nodes of the Ray cluster, as ``host:port``.
 
     >>> insight.update_prometheus_config(ray_metrics_addresses(), "ray")  # doctest: +SKIP
 
     Args:
-        nodes: the result of `ray.nodes()`, which is called if it is left out.
+        nodes: The result of `ray.nodes()`, which is called if this is omitted.
     """
     if nodes is None:
         import ray

@@ -19,7 +19,7 @@ from rl_insight.stack.programs import PROGRAMS, FoundProgram, Program, find_prog
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 ProgressOf = Callable[[str, int, int | None], None]
-"""Called with a program's title, the bytes downloaded, and the total if that is known."""
+"""Called with a program's title, the bytes downloaded, and the total if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ def install_programs(
     allow_unverified: bool = False,
     progress: ProgressOf | None = None,
 ) -> list[Installation]:
-    """Install programs below a data directory; those that are installed already are kept.
+    """Install programs below a data directory; those already installed are kept.
 
     Args:
         directory: the server's data directory.
-        install_dir: where to install instead.
-        names: which programs.
+        install_dir: where to install them instead.
+        names: the programs to install.
         local_archive: a directory with their archives and checksums; without it they are downloaded.
         force: also replace programs that are installed already.
-        versions: the versions to download, by name, where they are not the default ones.
+        versions: the versions to download, by name, if not the defaults.
         mirror: a base URL for archives and checksum files.
         allow_unverified: also accept a local archive without a checksum.
         progress: called during downloads.

@@ -46,7 +46,7 @@ class RunningStack:
         self.mode = mode
         """`compose` or `local`."""
         self.settings = settings
-        """With the ports that were chosen."""
+        """With the chosen ports."""
         self.urls = urls
         """The pages of the services, by name."""
         self._stop = stop
@@ -136,10 +136,10 @@ def _mode(settings: StackSettings) -> str:
 
 
 def _end_leftovers(layout: Layout, settings: StackSettings) -> None:
-    """End the services that a killed owner left running; only the holder of the lock owns services."""
+    """Stop the services that a killed owner left running; only the holder of the lock owns services."""
     try:
         if stop_stack(layout.directory, timeout_s=settings.stop_timeout_s):
-            logger.warning("a stack was left running in %s: it was stopped first.", layout.root)
+            logger.warning("stopped a stack that was left running in %s.", layout.root)
     except StackError as error:
         logger.warning("a stack was left running in %s and could not be stopped: %s", layout.root, error)
 

@@ -51,7 +51,7 @@ def with_free_ports(settings: StackSettings) -> StackSettings:
     if taken:
         raise StackError(
             f"ports are taken on {settings.host}: {', '.join(taken)}. "
-            "Stop what uses them, or choose others; 0 chooses a free one."
+            "Stop the programs that use them, or choose others; 0 chooses a free one."
         )
     return chosen
 

@@ -105,7 +105,7 @@ def programs_directory(directory: Path, install_dir: str | Path | None = None) -
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the version in what a program prints about itself; None if there is none.
+    """Return the version in a program's `--version` output; None if there is none.
 
     >>> parse_version("prometheus, version 2.42.0+ds (branch: debian/sid)"), parse_version("Version 10.4.1 (commit: 1)")
     ((2, 42, 0), (10, 4, 1))
@@ -121,7 +121,7 @@ def find_program(program: Program, binary_path: str | None, home: Path) -> Found
     """Return a program: at `binary_path`, else in the folder of installed programs, else on PATH.
 
     Raises:
-        MissingProgramError: it is missing or too old. A program given by its path is never replaced by another.
+        MissingProgramError: it is missing or too old. A program given by path is never replaced by another.
     """
     if binary_path is not None:
         # Services are started in the stack's directory, where a relative path would mean another file.
@@ -176,7 +176,7 @@ def _checked(program: Program, path: Path) -> FoundProgram:
 
 
 def ask(path: Path, *options: str) -> str:
-    """Return what a program prints about itself; empty if it cannot be run."""
+    """Return a program's version output; empty if it cannot be run."""
     try:
         done = run_program([str(path), *options], _VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):

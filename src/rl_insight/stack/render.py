@@ -17,7 +17,7 @@ from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
 from rl_insight.urls import host_and_port, is_loopback, reachable_address
 
-# Files of earlier versions have this text too: it marks those that may be replaced.
+# Earlier versions wrote the same marker: it identifies files that may be replaced.
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
 _FIRST_WITH_CUTOFF = (2, 10, 0)
@@ -95,7 +95,7 @@ def render_prometheus(
         replace_file(credentials, server.token.encode(), mode=0o600)
     tls: dict[str, Any] = {}
     if parts.scheme == "https":
-        # A certificate for a public name does not cover 127.0.0.1, where no other machine can respond.
+        # A certificate for a public name does not cover 127.0.0.1, which no other machine can impersonate.
         loopback = is_loopback(parts.hostname or "")
         tls = (
             {"insecure_skip_verify": True}
@@ -154,7 +154,7 @@ def render_tempo(layout: Layout, settings: StackSettings, version: Version) -> N
 
 
 def render_grafana(layout: Layout, settings: StackSettings, *, namespace: str, program_home: Path | None) -> None:
-    """Write Grafana's configuration, data sources and dashboards; `program_home` contains Grafana's own files."""
+    """Write Grafana's configuration, data sources and dashboards; `program_home` contains Grafana's files."""
     home = layout.root / "grafana"
     provisioning, dashboards = home / "provisioning", home / "dashboards"
     for directory in (layout.data("grafana"), home / "logs", home / "plugins", dashboards):
@@ -251,7 +251,7 @@ def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:
 
 
 def renamed(text: str, namespace: str) -> str:
-    """Return a text with the default namespace of metrics replaced."""
+    """Return text with the default metrics namespace replaced."""
     return text.replace(f"{DEFAULT_NAMESPACE}_", f"{namespace}_" if namespace else "")
 
 
@@ -270,7 +270,7 @@ def package_files(kind: str) -> Path:
 
 
 def fill(template: str, raw: dict[str, Any] | None = None, **values: Any) -> str:
-    """Return a template with its values; they become JSON, which is also YAML, so that no text can break the file."""
+    """Return a template with its values filled in as JSON, which is also YAML, so that no string can break the file."""
     text = package_files("templates").joinpath(template).read_text(encoding="utf-8")
     quoted = {name: json.dumps(value) for name, value in values.items()}
     return Template(text).substitute({**quoted, **(raw or {})})

@@ -25,7 +25,7 @@ _POLL_S = 0.05
 _KILL_TIMEOUT_S = 10.0
 
 ROOT_VARIABLE = "RL_INSIGHT_STACK_ROOT"
-"""Set to the stack's directory in the environment of every service, so that all of them can be found."""
+"""Set to the stack's directory in the environment of every service, to find all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
         return
     signal_group(pid, signal.SIGTERM)
     if not wait_for(is_gone, timeout_s):
-        logger.warning("process %d has not ended after %g s: it is killed.", pid, timeout_s)
+        logger.warning("process %d has not ended after %g s: killing it.", pid, timeout_s)
         signal_group(pid, signal.SIGKILL)
         if not wait_for(is_gone, _KILL_TIMEOUT_S):
             logger.warning("process %d was killed and has not ended: it may be waiting for its disk.", pid)
             return
-    # Children that the service left behind.
+    # Kill the children that the service left behind.
     signal_group(pid, signal.SIGKILL)
 
 

@@ -20,7 +20,7 @@ RAY_DISCOVERY_FILE: Final = "/tmp/ray/prom_metrics_service_discovery.json"  # no
 
 @dataclass(slots=True)
 class ServiceSettings:
-    """What all three services have."""
+    """Settings common to all three services."""
 
     enabled: bool = True
     """Whether it is part of the stack."""

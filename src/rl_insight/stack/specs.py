@@ -56,7 +56,7 @@ def image_programs(settings: StackSettings) -> dict[str, FoundProgram]:
 
 
 def enabled_names(settings: StackSettings) -> list[str]:
-    """Return the services that are enabled, in the order in which they start."""
+    """Return the enabled services, in start order."""
     return [name for name in PROGRAMS if getattr(settings, name).enabled]
 
 

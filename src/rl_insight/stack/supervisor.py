@@ -117,7 +117,7 @@ class Supervisor:
                 self.stop()
                 return
             for child in self._children:
-                # Unless another process has just deleted the state, which requests a stop.
+                # Not if another process has just deleted the state, which requests a stop.
                 if child.watch(self._settings) and self._owns_state():
                     self._save()
             for task in self._tasks:

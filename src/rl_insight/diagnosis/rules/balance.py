@@ -28,7 +28,7 @@ class Share:
     idle: float
     """Share without any work, whether recorded as a wait or not at all."""
     waits: list[Interval]
-    """When its processes waited, by the first of them."""
+    """When its first process waited."""
     busy: list[Interval]
 
 
@@ -89,7 +89,7 @@ class _Balance(StepRule):
 
     @abstractmethod
     def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
-        """Return what is wrong between the two."""
+        """Return the fault between the two sides, if there is one."""
 
 
 class RolloutBound(_Balance):

@@ -28,7 +28,7 @@ _USUAL_ERRORS = 0.01
 
 
 def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int | None = None) -> list[Call]:
-    """Return the calls that ended in the last steps up to one; no more than are `enough` to judge."""
+    """Return the calls that ended in the last steps up to one; at most `enough`."""
     closed = model.steps.closed
     last = next(place for place in range(len(closed) - 1, -1, -1) if closed[place] is step)
     calls = model.calls_between(key, closed[max(0, last - _WINDOW + 1)].start_ns, step.end_ns)
@@ -36,7 +36,7 @@ def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int 
 
 
 def _keys(model: RunModel, kind: str) -> list[tuple[str, str]]:
-    """Return the phases of a kind; one that names a tool is a tool call, whatever its own name."""
+    """Return the phases of a kind; one that names a tool is a tool call, whatever the phase is called."""
     return sorted(key for key in model.call_book.by_tool if ("tool" if key[1] else state_kind(key[0])) == kind)
 
 
@@ -56,7 +56,7 @@ class _CallRule(StepRule):
 
 
 @dataclass(slots=True)
-class _History:
+class _CallHistory:
     """How long the calls of a tool took while it was healthy."""
 
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_BASELINE_CALLS))
@@ -82,14 +82,14 @@ class SlowTool(_CallRule):
     explains = frozenset({"step_regression", "rollout_bound", "long_tail", "gpu_idle_in_rollout"})
 
     def _begin(self) -> None:
-        self._histories: dict[tuple[str, str], _History] = {}
+        self._histories: dict[tuple[str, str], _CallHistory] = {}
 
     def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
         found = [self._compare(model, key, step) for key in _keys(model, self.kind)]
         return [signal for signal in found if signal is not None]
 
     def _compare(self, model: RunModel, key: tuple[str, str], step: Step) -> Signal | None:
-        history = self._histories.setdefault(key, _History())
+        history = self._histories.setdefault(key, _CallHistory())
         new = [call.seconds for call in model.calls_between(key, step.start_ns, step.end_ns)]
         recent = [call.seconds for call in recent_calls(model, key, step, _ENOUGH_CALLS)]
         if len(history.seconds) >= _LEAST_BASELINE and len(recent) >= _LEAST_CALLS:

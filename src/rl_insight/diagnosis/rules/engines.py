@@ -67,8 +67,8 @@ class DeadEngine(MomentRule):
         states = engine.history("target_up")
         if not states or states[-1][1] > 0 or not any(value > 0 for _, value in states):
             return None
-        since = next((moment for moment, value in reversed(states) if value > 0), states[0][0])
-        down = [moment for moment, value in states if value <= 0 and moment > since]
+        since = next((time_ns for time_ns, value in reversed(states) if value > 0), states[0][0])
+        down = [time_ns for time_ns, value in states if value <= 0 and time_ns > since]
         if len(down) < 2 or model.age_s(since) < self["down_s"]:
             return None
         down_s, waiting_s = model.age_s(since), _waiting_s(model, None)
@@ -265,9 +265,9 @@ def _cold(instance: str, rate: float, compared_with: str, severity: Severity) ->
 
 
 def _hit_rate(engine: Device, start_ns: int, end_ns: int) -> float | None:
-    told = engine.between("hit_rate", start_ns, end_ns)
-    if told:
-        return median(told) / (100 if median(told) > 1.0 else 1)
+    rates = engine.between("hit_rate", start_ns, end_ns)
+    if rates:
+        return median(rates) / (100 if median(rates) > 1.0 else 1)
     hits, queries = (engine.growth(name, start_ns, end_ns) for name in _PREFIX)
     return hits / queries if hits is not None and queries else None
 

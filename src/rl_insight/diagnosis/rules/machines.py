@@ -22,7 +22,7 @@ _WINDOW = Parameter("window_s", 60, "Window, in seconds")
 
 
 class _Machine(DeviceRule):
-    """Judges machines twice a minute, as they change slowly."""
+    """Judges machines twice per minute, because they change slowly."""
 
     every_ns = 30 * SECOND
     rank = 9
@@ -340,9 +340,9 @@ class GpuIdleInRollout(StepRule):
         found: dict[str, list[float]] = {}
         for gpu in model.hardware.gpus.values():
             intervals = busy.get(gpu.host, [])
-            for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns) if intervals else ():
-                place = bisect_right(intervals, moment, key=itemgetter(0)) - 1
-                if place >= 0 and moment < intervals[place][1]:
+            for time_ns, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns) if intervals else ():
+                place = bisect_right(intervals, time_ns, key=itemgetter(0)) - 1
+                if place >= 0 and time_ns < intervals[place][1]:
                     found.setdefault(gpu.host, []).append(value)
         return found
 

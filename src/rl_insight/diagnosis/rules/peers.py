@@ -18,7 +18,7 @@ from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
 OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
-"""Kinds of states whose duration reflects the machine; in a wait, the others are slow."""
+"""Kinds of states whose duration reflects the machine; in a wait, other processes are the slow ones."""
 _HISTORY = 30
 _LEAST_HISTORY = 10
 _EQUAL = 1.15
@@ -85,7 +85,7 @@ class SlowHosts:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._before: dict[tuple[str, str], dict[int, deque[float]]] = {}
-        """Role and state to each host's number, to its time relative to the others while it was healthy."""
+        """By role and state, then host number: its time relative to the other hosts while it was healthy."""
 
     def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         """Compare the hosts of a role in one step."""
@@ -122,8 +122,8 @@ class SlowHosts:
                 others_s, places = float(others[place]), np.flatnonzero(of_unit == number)
                 slow = places[values[places] >= needed * others_s]
                 if slow.size >= _MOST * places.size:
-                    told = zip(units[slow].tolist(), values[slow].tolist(), strict=True)
-                    each = [Slow(unit, name, value, others_s) for unit, value in told]
+                    paired = zip(units[slow].tolist(), values[slow].tolist(), strict=True)
+                    each = [Slow(unit, name, value, others_s) for unit, value in paired]
                     found[model.processes[each[0].unit].host] = sorted(each, key=lambda one: -one.seconds)
                     continue
             before.append(ratio)

@@ -13,7 +13,7 @@ from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import mad, median, quantile
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import STEPS, Parameter, StepRule
-from rl_insight.diagnosis.rules.rewards import told_changes
+from rl_insight.diagnosis.rules.rewards import reported_changes
 from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text
@@ -31,13 +31,13 @@ _TIMES = (
 
 
 @dataclass(slots=True)
-class _Series:
+class _DurationWindow:
     """Durations of steps of one kind, or of one of their phases."""
 
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
     """Of the last good steps."""
     spread: deque[float] = field(default_factory=lambda: deque(maxlen=_SPREAD_STEPS))
-    """The same further back, for their variance."""
+    """The same over more steps, for their variance."""
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS.window))
     """Of the last steps, good or not."""
 
@@ -51,7 +51,7 @@ class _Series:
 
     def is_shifted(self, errors: float) -> bool:
         """Return whether the mean of the last steps is higher than the spread of the steps before explains."""
-        # Without the longest 2%: one long pause says little about the usual spread.
+        # Excludes the longest 2%: one long pause says little about the usual spread.
         usual = sorted(self.spread)[: -max(1, len(self.spread) // 50)]
         return fmean(self.latest) - fmean(usual) > errors * pstdev(usual) / sqrt(len(self.latest))
 
@@ -60,8 +60,8 @@ class _Series:
 class _Baseline:
     """The last good steps of one kind."""
 
-    total: _Series = field(default_factory=_Series)
-    phases: dict[str, _Series] = field(default_factory=dict)
+    total: _DurationWindow = field(default_factory=_DurationWindow)
+    phases: dict[str, _DurationWindow] = field(default_factory=dict)
     length: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
     held: deque[tuple[_Taken, bool]] = field(default_factory=deque)
     """Steps not yet known to be good: a slow step must not become its own baseline."""
@@ -69,7 +69,7 @@ class _Baseline:
     def note(self, taken: _Taken) -> None:
         self.total.latest.append(taken.seconds)
         for name, seconds in taken.phases.items():
-            self.phases.setdefault(name, _Series()).latest.append(seconds)
+            self.phases.setdefault(name, _DurationWindow()).latest.append(seconds)
 
     def add(self, taken: _Taken) -> None:
         self.total.add(taken.seconds)
@@ -91,7 +91,7 @@ class _Baseline:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The time of a step, without states that only some steps have."""
+    """The time of a step, excluding states that only some steps have."""
 
     seconds: float
     phases: Mapping[str, float]
@@ -187,14 +187,14 @@ class StepRegression(StepRule):
                 return name
         return None
 
-    def _is_longer(self, total: _Series, seconds: float, excess_s: float, usual_s: float) -> bool:
+    def _is_longer(self, total: _DurationWindow, seconds: float, excess_s: float, usual_s: float) -> bool:
         """Return whether a longer phase made its step longer."""
         by_s = seconds - usual_s
         # A shorter wait may make up for part of it, if samples are generated at the same time.
         is_plain = by_s > max(self["share"] * usual_s, self["floor_s"]) and total.is_shifted(self["errors"])
         return is_plain or by_s > 0.5 * excess_s
 
-    def _is_slow(self, series: _Series, seconds: float, longer: float, step_s: float) -> bool:
+    def _is_slow(self, series: _DurationWindow, seconds: float, longer: float, step_s: float) -> bool:
         usual_s = median(series.seconds)
         allowed_s = max(
             self["deviations"] * mad(series.seconds, usual_s),
@@ -229,10 +229,10 @@ class StepRegression(StepRule):
         )
 
     def _judge(self, model: RunModel, step: Step, ratio: float) -> tuple[Severity, str]:
-        """Return the severity and the reason: changes made on purpose and passing slowdowns are not worth a warning."""
+        """Return the severity and the reason: intentional changes and temporary slowdowns do not deserve a warning."""
         first = self._first or step
-        if told := told_changes(model, first.number):
-            return "info", f" The run reported a change there: {told[0]}."
+        if reported := reported_changes(model, first.number):
+            return "info", f" The run reported a change there: {reported[0]}."
         slowdown = model.pace.slowdown(first.start_ns, step.end_ns)
         lasted_s = (step.end_ns - first.start_ns) / SECOND
         if slowdown - 1.0 > 0.5 * (ratio - 1.0):

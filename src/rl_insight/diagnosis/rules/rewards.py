@@ -34,7 +34,7 @@ _CHANGED = {"learning_rate": 1.5, "kl": 3.0, "gradient_norm": 3.0, "entropy": 1.
 
 
 def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
-    """Return what else changed at a step, in words: learning rate, KL, entropy, length, gradients, configuration."""
+    """Describe what else changed at a step: learning rate, KL, entropy, length, gradients, configuration."""
     found: list[str] = []
     if step is None:
         return found
@@ -49,10 +49,10 @@ def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
         old, new = median(before), median(after)
         if old > 0 and new > 0 and (new > factor * old or new < old / factor):
             found.append(f"{track.name} went from {number_text(old)} to {number_text(new)}")
-    return found + told_changes(model, step)
+    return found + reported_changes(model, step)
 
 
-def told_changes(model: RunModel, step: int | None) -> list[str]:
+def reported_changes(model: RunModel, step: int | None) -> list[str]:
     """Return changes that the run itself reported near a step, such as a new configuration or curriculum stage."""
     if step is None:
         return []
@@ -65,7 +65,7 @@ def told_changes(model: RunModel, step: int | None) -> list[str]:
 
 
 def rewards_until(model: RunModel, step: int | None) -> list[float]:
-    """Return the mean rewards up to a step; all of them for None."""
+    """Return the mean rewards up to a step; all if it is None."""
     track = model.metrics.track("reward")
     points = [] if track is None else track.points
     return [p.value for p in points if p.count and (step is None or p.step is None or p.step <= step)]
@@ -133,7 +133,7 @@ class RewardDrop(BaselineRule):
             + (f"; at the same time: {also[0]}" if also else ""),
             "Compared with the median of the last 10 good steps."
             + (f" At the same step: {'; '.join(also)}." if also else ""),
-            "info" if told_changes(at.model, first) else "warning",
+            "info" if reported_changes(at.model, first) else "warning",
             fact("reward", now, "", f"baseline {number_text(usual)}"),
             fact("noise of the baseline", spread),
         )

@@ -1,4 +1,4 @@
-"""Stalled runs: nothing finishes anymore, or one rank keeps all others waiting."""
+"""Stalled runs: nothing finishes, or one rank keeps all others waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes and hosts that are slower than their peers in step after step."""
+"""Processes and hosts that are consistently slower than their peers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Straggler(RoleRule):
     def _begin(self) -> None:
         self._looks = 0
         self._by_state: dict[int, int] = {}
-        """Processes with a slow state, and the look until which that counts."""
+        """Processes with a slow state, and the evaluation until which that counts."""
         self._hosts = SlowHosts(self)
 
     def missing(self, model: RunModel) -> str | None:
@@ -86,8 +86,8 @@ class Straggler(RoleRule):
         signals = self._signals(model, role_step, self._slow_units(role_step, step_s), step_s)
         if role_step.by_lane:
             return signals
-        told = {signal.culprit["host"] for signal in signals}
-        return signals + [one for one in self._hosts.look(model, role_step, step_s) if one.culprit["host"] not in told]
+        named = {signal.culprit["host"] for signal in signals}
+        return signals + [one for one in self._hosts.look(model, role_step, step_s) if one.culprit["host"] not in named]
 
     def _slow_units(self, role_step: RoleStep, step_s: float) -> list[Slow]:
         found: dict[int, Slow] = {}
@@ -110,7 +110,7 @@ class Straggler(RoleRule):
             spread_s = max(_SCALE * float(np.median(np.abs(values - usual_s))), 0.005 * usual_s)
             clear_s = max(usual_s * self["clear_ratio"], usual_s + self["deviations"] * spread_s)
         is_slow = (values >= min(needed * usual_s, clear_s)) & (values - usual_s >= self["share"] * step_s)
-        # If many are slow, none is a straggler: the role has two kinds of work.
+        # If many are slow, there is no straggler: the role has two kinds of work.
         if 4 * np.count_nonzero(is_slow) > max(values.size, 4) and values.size != 2:
             return []
         return [Slow(unit, name, seconds[unit], usual_s) for unit in compress(seconds, is_slow.tolist())]
@@ -204,7 +204,7 @@ class Straggler(RoleRule):
             if excess_s >= self["share"] * step_s:
                 owner = model.processes[process]
                 mean_s = median([call.seconds for call in calls])
-                # In a pool of workers, the others do what the slow one does not do in time.
+                # In a pool of workers, the others pick up the slow one's share.
                 rate = sum(1 / pace for pace in usual.values())
                 saved_s = saved_by(model, owner, step_s) * (1 - rate / (rate - 1 / value + 1 / middle))
                 found.append(_signal(model, owner, name, mean_s, mean_s * middle / value, saved_s, step_s))
@@ -212,7 +212,7 @@ class Straggler(RoleRule):
 
 
 def _is_lasting(model: RunModel, role_step: RoleStep, slow: Slow) -> bool:
-    """Return whether a unit was slow over the last steps beyond chance, as every unit varies.
+    """Return whether a unit was slower over the last steps than chance explains.
 
     The mean of four steps must exceed that of the peers by four standard errors.
     """
@@ -224,7 +224,7 @@ def _is_lasting(model: RunModel, role_step: RoleStep, slow: Slow) -> bool:
             spreads.append(_SCALE * mad(values, 0.0))
             logs.append(log(seconds[slow.unit] / usual_s))
     if len(logs) < _LASTING_STEPS:
-        return True  # too early to tell: confirming the finding takes more steps than this
+        return True  # too early to judge: confirming the finding takes more steps than this
     return fmean(logs) >= 4 * median(spreads) / sqrt(len(logs))
 
 

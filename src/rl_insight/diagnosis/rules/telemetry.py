@@ -95,10 +95,10 @@ class UserAlert(Rule):
 
     @staticmethod
     def _signal(model: RunModel, event: EventRow) -> Signal:
-        told = read_object(event.text)
-        title, level = str(told.get("title") or "Alert"), str(told.get("level") or "warning")
+        alert = read_object(event.text)
+        title, level = str(alert.get("title") or "Alert"), str(alert.get("level") or "warning")
         severity: Severity = next((one for one in SEVERITIES if one == level), "warning")
         process = model.processes[event.process]
         return Signal(
-            culprit_of(process), title, str(told.get("text") or ""), severity, key=(title,), anchor=str(event.time_ns)
+            culprit_of(process), title, str(alert.get("text") or ""), severity, key=(title,), anchor=str(event.time_ns)
         )
