@@ -11,11 +11,11 @@ from benchmarks.harness import Options, discover, run_all
 
 
 def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") -> int:
-    """Run benchmarks; returns the exit status: 0 all budgets kept, 1 one missed, 2 wrong use."""
+    """Run benchmarks; returns the exit status: 0 if all budgets were met, 1 if one was missed, 2 for a usage error."""
     known = discover(package)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure the budgets. One JSON line a figure on stdout, a table on stderr.",
+        description="Measure the budgets. One JSON line per figure on stdout, a table on stderr.",
         epilog=f"Benchmarks: {', '.join(known)}.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="the benchmarks to run; default all")

@@ -1,4 +1,4 @@
-"""What a call of each adapter costs the caller, beside the original in the same run."""
+"""The caller's cost of each adapter call, compared with the original in the same run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ORIGINALS = _ROOT / ".originals"
 _PROGRAMS = _ROOT / "tests" / "compat" / "programs"
 
 Pair = tuple[str, Loop, Loop | None]
-"""The name of a call, ours, and the original's where it is installed."""
+"""The name of a call, our implementation, and the original if it is installed."""
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure each adapter beside its original."""
+    """Measure each adapter against its original."""
     rounds = 20 if options.quick else 300
-    original = _original_insight()  # before ours has threads that import something
+    original = _original_insight()  # before our threads start importing modules
     default_monitor.init("math", "grpo", {"server": {"backend": "none"}, "announce": False})
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         say("adapters: rl-insight 0.3.0, AReaL, XTuner")
@@ -43,7 +43,7 @@ def run(options: Options) -> Iterator[Figure]:
     losses = default_monitor.get_status()["losses"]
     default_monitor.finish()
     if losses:
-        raise RuntimeError(f"events were lost, the figures are worth nothing: {losses}")
+        raise RuntimeError(f"events were lost, so the figures are meaningless: {losses}")
 
 
 def _beside(name: str, ours: Loop, original: Loop | None, rounds: int) -> Iterator[Figure]:
@@ -55,7 +55,7 @@ def _beside(name: str, ours: Loop, original: Loop | None, rounds: int) -> Iterat
         yield Figure(f"{name}, ours / original", costs["ours"] / costs["original"], "×", budget=1.0)
 
 
-# -- rl-insight 0.3.0, whose client only pickles each event: the least that its call of a Ray actor does
+# -- rl-insight 0.3.0, whose client only pickles each event: the minimum cost of its call to a Ray actor
 
 
 def _insight(original: ModuleType | None, original_loops: ModuleType | None) -> Iterator[Pair]:
@@ -75,7 +75,7 @@ def _insight(original: ModuleType | None, original_loops: ModuleType | None) -> 
 
 
 def _original_insight() -> tuple[ModuleType | None, ModuleType | None]:
-    """Return 0.3.0, which has our name, and its agent loops; ours are back in their place afterwards."""
+    """Return 0.3.0, which has our package name, and its agent loops; our modules are restored afterward."""
     folder = _ORIGINALS / "rl-insight"
     if not folder.exists():
         say("adapters: rl-insight 0.3.0 is not measured: run `make originals`")
@@ -188,7 +188,7 @@ def _skyrl_timer(rounds: int) -> Iterator[Figure]:
 
 
 def _skyrl_utils(folder: Path) -> ModuleType:
-    """Return SkyRL's module with its timer alone: the rest needs torch. Its two log lines are not counted."""
+    """Return SkyRL's module with only its timer: the rest needs torch. Its two log lines are not counted."""
     source = (folder / "skyrl" / "train" / "utils" / "utils.py").read_text()
     kept: list[ast.stmt] = [
         node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Timer"
@@ -248,7 +248,7 @@ def _instants(tracer: Any) -> Loop:
     return loop
 
 
-# -- XTuner, beside the OpenTelemetry span that its own is made of
+# -- XTuner, against the OpenTelemetry span that its own is built on
 
 
 def _xtuner(folder: str, stack: ExitStack) -> Iterator[Pair]:

@@ -1,4 +1,4 @@
-"""How long it takes to say how busy the GPUs of a long run were in each state."""
+"""The duration of a query for GPU utilization by state over a long run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES = ("generate", "wait", "reward", "train", "weight_sync")
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Ask for the whole run, as the page does at first, and for its last hour."""
+    """Query the entire run, as the page does initially, and its last hour."""
     hours = 2 if options.quick else 48
     end_ns = _BEGIN_NS + hours * _HOUR_NS
     with tempfile.TemporaryDirectory() as folder:
@@ -46,12 +46,12 @@ def _seconds(cursor: Cursor, start_ns: int, end_ns: int) -> float:
     totals = gpu_totals(cursor, GpuScope(start_ns=start_ns, end_ns=end_ns))
     took = time.perf_counter() - began
     if {state.gpus for state in totals.states} != {_NODES * _GPUS}:
-        raise RuntimeError(f"not all GPUs were counted, the figure is worth nothing: {totals.states}")
+        raise RuntimeError(f"not all GPUs were counted, so the figure is meaningless: {totals.states}")
     return took
 
 
 def _make_store(path: Path, hours: int) -> int:
-    """Write a run of nodes whose GPUs are read every 5 s while they generate, wait and train; returns the samples."""
+    """Write a run whose GPUs are sampled every 5 s while they generate, wait and train; returns the sample count."""
     samples = 0
     workers = [
         Process(process_id=f"node{node}-1", run_id="gpus", host=f"node{node}", pid=node + 1, role="worker", rank=node)
@@ -66,7 +66,7 @@ def _make_store(path: Path, hours: int) -> int:
 
 
 def _hour(worker: Process, hour: int) -> Batch:
-    """Return what one node records in an hour."""
+    """Return one node's records for one hour."""
     rng = np.random.default_rng((worker.pid, hour))
     start_ns = _BEGIN_NS + hour * _HOUR_NS
     builder = BatchBuilder()

@@ -1,8 +1,8 @@
-"""How well diagnosis names planted faults, and how quiet it is on healthy runs.
+"""How well diagnosis detects injected faults, and how few false alarms it raises on healthy runs.
 
     python -m benchmarks diagnosis
 
-Faults are planted in the middle of made-up runs of several shapes. A fault counts as found when the expected rule
+Faults are injected in the middle of synthetic runs of several shapes. A fault counts as found when the expected rule
 reports it, not as a symptom of something else; everything else above `info` in a run is a false alarm, except what the
 expected finding explains.
 """
@@ -30,15 +30,15 @@ NAME = "diagnosis"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault and what should be said about it."""
+    """A fault and the expected finding."""
 
     shape: str
     fault: str
     rules: tuple[str, ...]
     culprit: dict[str, Any]
     within_s: float = 0.0
-    """Stuck work must be named this fast; 0 for rules that count steps. A run that is seen in metrics alone shows a
-    sign of life once per step, so that two steps have to pass."""
+    """Stuck work must be reported this fast; 0 for rules that count steps. A run with only metrics reports once per
+    step, so two steps have to pass."""
 
 
 CASES = (
@@ -125,7 +125,7 @@ HEALTHY = (*SHAPES, *VARIATIONS)
 
 @dataclass(slots=True)
 class Outcome:
-    """What diagnosis said about one run."""
+    """The findings about one run."""
 
     found: Finding | None
     right_culprit: bool
@@ -153,19 +153,19 @@ def report_on(shape: str, fault: str, seed: int) -> tuple[Report, Planted]:
 
 
 def judge(case: Case, seed: int) -> Outcome:
-    """Diagnose a run with a planted fault."""
+    """Diagnose a run with an injected fault."""
     report, planted = report_on(case.shape, case.fault, seed)
     top = top_findings(report.findings)
     found = next((one for one in top if one.rule in case.rules), None)
     right = found is not None and all(found.culprit.get(key) == value for key, value in case.culprit.items())
-    told_ns = 0 if found is None else report.opened_ns[found.finding_id]
-    delay_s = 0.0 if found is None else max(0.0, told_ns / SECOND - BEGIN_S - planted.onset_s)
+    opened_ns = 0 if found is None else report.opened_ns[found.finding_id]
+    delay_s = 0.0 if found is None else max(0.0, opened_ns / SECOND - BEGIN_S - planted.onset_s)
     alarms = [one for one in top if one.severity != "info" and one.rule not in case.rules]
     return Outcome(found, right, delay_s, alarms, planted.end_s / 3600, case.within_s)
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Plant every fault, and watch healthy runs."""
+    """Inject every fault, and diagnose healthy runs."""
     seeds = (1,) if options.quick else (1, 2)
     verbose = bool(os.environ.get("RL_INSIGHT_BENCHMARK_VERBOSE"))
     outcomes: list[Outcome] = []
@@ -180,24 +180,26 @@ def run(options: Options) -> Iterator[Figure]:
                     print(f"    also {alarm.severity} {alarm.rule}: {alarm.title}", file=sys.stderr)
     found = [outcome for outcome in outcomes if outcome.found is not None]
     alarms = sum(len(outcome.false_alarms) for outcome in outcomes)
-    yield Figure("faults planted", len(outcomes), "")
+    yield Figure("faults injected", len(outcomes), "")
     yield Figure("recall", len(found) / len(outcomes), "", budget=0.95, at_least=True)
-    yield Figure("right culprit", sum(one.right_culprit for one in found) / max(1, len(found)), "", 0.95, at_least=True)
+    yield Figure(
+        "correct culprit", sum(one.right_culprit for one in found) / max(1, len(found)), "", 0.95, at_least=True
+    )
     yield Figure("precision", len(found) / max(1, len(found) + alarms), "", budget=0.9, at_least=True)
     stuck = sorted(one.delay_s for one in found if one.within_s)
     others = sorted(one.delay_s for one in found if not one.within_s)
-    yield Figure("stuck work named after, median", stuck[len(stuck) // 2], "s")
-    yield Figure("stuck work named after, slowest", stuck[-1], "s")
+    yield Figure("stuck work reported after, median", stuck[len(stuck) // 2], "s")
+    yield Figure("stuck work reported after, slowest", stuck[-1], "s")
     late = [one for one in found if one.within_s and one.delay_s > one.within_s]
-    yield Figure("stuck work named too late", len(late), "", budget=0.0)
-    yield Figure("other faults named after, median", others[len(others) // 2], "s")
+    yield Figure("stuck work reported too late", len(late), "", budget=0.0)
+    yield Figure("other faults reported after, median", others[len(others) // 2], "s")
     loud, hours = 0, 0.0
     for shape in HEALTHY:
         for seed in range(10, 11 if options.quick else 12):
             findings, _, end_s = diagnose(shape, "", seed)
             hours += end_s / 3600
-            heard = [one for one in findings if one.severity != "info"]
-            loud += len(heard)
+            alarms = [one for one in findings if one.severity != "info"]
+            loud += len(alarms)
             if verbose:
                 for one in findings:
                     print(f"healthy {shape} seed {seed}: {one.severity} {one.rule}: {one.title}", file=sys.stderr)

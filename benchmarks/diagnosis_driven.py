@@ -1,4 +1,4 @@
-"""Synchronous GRPO by a driver that calls replicas and ranks: a long warm-up, heavy tails, clocks that differ."""
+"""Synchronous GRPO with a driver that calls replicas and ranks: a long warm-up, heavy tails, clock skew."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rl_insight.store.run_store import RunStore
 
 def _gpus(script: Script, actors: list[Actor], start_s: float, end_s: float, throttled: int | None) -> None:
     """Record clocks, temperatures and power of one GPU per actor."""
-    moment = start_s
-    while moment < end_s:
+    now = start_s
+    while now < end_s:
         for number, actor in enumerate(actors):
             labels = {"source": "nvml", "host": actor.process.host, "gpu": str(number % 8)}
             is_slow = number == throttled
@@ -24,8 +24,8 @@ def _gpus(script: Script, actors: list[Actor], start_s: float, end_s: float, thr
                 "gpu_power_limit_watts": 700.0,
             }
             for name, value in readings.items():
-                script.gauge(actor, name, moment, value, None, **labels)
-        moment += 10.0
+                script.gauge(actor, name, now, value, None, **labels)
+        now += 10.0
 
 
 class _Driven:
@@ -42,9 +42,9 @@ class _Driven:
             actor.process.process_id: script.random.uniform(-0.2, 0.2) for actor in [*self.replicas, *self.ranks]
         }
 
-    def at(self, actor: Actor, moment: float) -> float:
-        """Return a moment by the clock of an actor."""
-        return moment + self.skew[actor.process.process_id]
+    def at(self, actor: Actor, now: float) -> float:
+        """Return a time on the clock of an actor."""
+        return now + self.skew[actor.process.process_id]
 
     def generate(self, step: int, at: float, slow: float) -> float:
         """Generate on all replicas; returns when the slowest is done."""
@@ -57,7 +57,7 @@ class _Driven:
         return at + max(taken) + 0.1
 
     def hang(self, step: int, at: float) -> Planted:
-        """Generate with one replica that hangs, or is lost."""
+        """Generate with one replica that hangs or dies."""
         if self.fault == "lost_replica":
             self.replicas[2].died_s = at + 1.0
         for rank, actor in enumerate(self.replicas):
@@ -107,14 +107,14 @@ class _Driven:
     def run(self, steps: int) -> Planted:
         """Write the run: validation every 20 steps, a checkpoint every 50."""
         script, rng = self.script, self.script.random
-        moment = onset = 0.0
+        now = onset = 0.0
         for step in range(steps):
             bad = self.fault if step >= self.onset_step else ""
-            onset = moment if step == self.onset_step else onset
+            onset = now if step == self.onset_step else onset
             if bad in {"hung_replica", "lost_replica"}:
-                return self.hang(step, moment)
+                return self.hang(step, now)
             slow = 1.0 + 2.0 * max(0.0, 1 - step / self.warm)
-            at = self.generate(step, moment, slow)
+            at = self.generate(step, now, slow)
             reward = rng.uniform(0.3, 0.6)
             script.span(self.driver, "reward", at, reward, step=step)
             at = self.train(step, at + reward, slow, bad)
@@ -126,14 +126,14 @@ class _Driven:
                     script.span(self.driver, name, at, seconds, step=step)
                     at += seconds
             self.learn(step, at, bad)
-            moment = at + rng.uniform(0.05, 0.3)
+            now = at + rng.uniform(0.05, 0.3)
         if self.fault in {"", "throttled"}:
             _gpus(script, self.ranks, 0.0, onset, None)
-            _gpus(script, self.ranks, onset, moment, 6 if self.fault else None)
-        script.write(self.store, moment + 1.0, goodbye=True)
-        return Planted(onset, moment)
+            _gpus(script, self.ranks, onset, now, 6 if self.fault else None)
+        script.write(self.store, now + 1.0, goodbye=True)
+        return Planted(onset, now)
 
 
 def driven(script: Script, store: RunStore, fault: str) -> Planted:
-    """Synchronous GRPO by a driver, whose first ten steps are slow."""
+    """Synchronous GRPO with a driver; the first ten steps are slow."""
     return _Driven(script, store, fault, warm=10).run(90)

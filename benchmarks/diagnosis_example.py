@@ -1,10 +1,10 @@
-"""How well faults are named in a training that really runs, and how quiet a healthy one is.
+"""How well diagnosis detects faults in a real training run, and how few false alarms a healthy one raises.
 
     python -m benchmarks diagnosis_example
     python -m benchmarks diagnosis_example --minutes 10    # ten healthy runs of 10 minutes as well
 
-Each fault is planted in the middle of `examples.async_grpo`, several runs at a time, all recorded by one server. It
-counts as named in time within 30 s, or within 5 steps where steps are longer than that.
+Each fault is injected in the middle of `examples.async_grpo`, several runs at a time, all recorded by one server. It
+must be reported within 30 s, or within 5 steps if those take longer.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FAULT_AT = 20
 IN_TIME_S, IN_TIME_STEPS = 30.0, 5
 _PATIENCE_S = 600.0
 _AFTER_S = 120.0
-"""How long a fault is waited for once its step has begun."""
+"""How long to wait for a fault once its step has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What should be said about a fault of the example."""
+    """The expected finding about a fault of the example."""
 
     fault: str
     rules: tuple[str, ...]
@@ -72,7 +72,7 @@ HEALTHY = (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What was said about a fault, and when."""
+    """The finding about a fault, and when it was reported."""
 
     finding: Mapping[str, Any] | None
     seconds: float = 0.0
@@ -93,7 +93,7 @@ def training(server: ServerProcess, run_id: str, folder: Path, *options: str) ->
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGCONT)  # a frozen worker could not end
+            os.killpg(program.pid, signal.SIGCONT)  # a frozen worker cannot exit
         program.send_signal(signal.SIGINT)
         try:
             program.wait(60)
@@ -103,18 +103,18 @@ def training(server: ServerProcess, run_id: str, folder: Path, *options: str) ->
 
 
 class _Client:
-    """Asks the server about one run."""
+    """Queries the server about one run."""
 
     def __init__(self, server: ServerProcess, run_id: str) -> None:
         self._url = server.url
         self._run_id = run_id
 
     def step_starts(self) -> dict[int, float]:
-        """Return when each step began, also the one that runs."""
+        """Return when each step began, including the running one."""
         return {one["step"]: one["start_ns"] / 1e9 for one in self._ask("/api/v1/steps")}
 
     def loud(self) -> list[Mapping[str, Any]]:
-        """Return what is said above `info`, without what another finding explains."""
+        """Return the findings above `info` that no other finding explains."""
         return [one for one in self._ask("/api/v1/findings") if one["severity"] != "info"]
 
     def _ask(self, path: str) -> list[Mapping[str, Any]]:
@@ -127,7 +127,7 @@ class _Client:
 
 
 def plant(server: ServerProcess, folder: Path, expected: Expected) -> Named:
-    """Plant a fault, and wait until it is named."""
+    """Inject a fault, and wait until it is reported."""
     run_id = f"fault-{expected.fault}"
     client = _Client(server, run_id)
     with training(server, run_id, folder, "--fault", expected.fault, "--fault-at", str(FAULT_AT)):
@@ -141,7 +141,7 @@ def plant(server: ServerProcess, folder: Path, expected: Expected) -> Named:
 
 
 def _wait_for_step(client: _Client, number: int) -> float:
-    """Wait until a step begins; returns when that was, 0 when it never does."""
+    """Wait until a step begins; returns its start, or 0 if it never begins."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         if (began_s := client.step_starts().get(number)) is not None:
@@ -151,7 +151,7 @@ def _wait_for_step(client: _Client, number: int) -> float:
 
 
 def follow(server: ServerProcess, folder: Path, number: int, seconds: float) -> list[Mapping[str, Any]]:
-    """Run a healthy training for a while, one of them in two parts; returns what is said above `info`."""
+    """Train without a fault for a while, one run in two parts; returns the findings above `info`."""
     run_id, options = f"healthy-{number}", HEALTHY[number]
     parts = 2 if "--resume" in options else 1
     for _ in range(parts):
@@ -161,7 +161,7 @@ def follow(server: ServerProcess, folder: Path, number: int, seconds: float) -> 
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Plant the faults, then watch healthy runs."""
+    """Inject the faults, then diagnose healthy runs."""
     verbose = bool(os.environ.get("RL_INSIGHT_BENCHMARK_VERBOSE"))
     chosen = FAULTS[:: len(FAULTS) // 2] if options.quick else FAULTS
     with (
@@ -179,20 +179,20 @@ def run(options: Options) -> Iterator[Figure]:
         for expected, one in zip(chosen, named, strict=True):
             said = "missed" if one.finding is None else f"{one.finding['title']} {one.finding['culprit']}"
             print(f"{expected.fault}: {said}, after {one.seconds:.0f} s and {one.steps} steps", file=sys.stderr)
-        for number, heard in enumerate(alarms):
-            for finding in heard:
+        for number, findings in enumerate(alarms):
+            for finding in findings:
                 print(f"healthy {HEALTHY[number]}: {finding['rule']}: {finding['title']}", file=sys.stderr)
-    told = [(expected, one, one.finding) for expected, one in zip(chosen, named, strict=True) if one.finding]
+    reported = [(expected, one, one.finding) for expected, one in zip(chosen, named, strict=True) if one.finding]
     right = [
-        one for expected, one, finding in told
+        one for expected, one, finding in reported
         if all(finding["culprit"].get(key) == value for key, value in expected.culprit.items())
     ]  # fmt: skip
-    in_time = [one for _, one, _ in told if one.seconds <= IN_TIME_S or one.steps <= IN_TIME_STEPS]
-    yield Figure("faults planted in a running training", len(chosen), "")
-    yield Figure("recall", len(told) / len(chosen), "", budget=0.95, at_least=True)
-    yield Figure("right culprit", len(right) / max(1, len(told)), "", budget=0.95, at_least=True)
-    yield Figure("named within 30 s or 5 steps", len(in_time) / max(1, len(told)), "", budget=1.0, at_least=True)
-    yield Figure("named after, slowest", max((one.seconds for _, one, _ in told), default=0.0), "s")
+    in_time = [one for _, one, _ in reported if one.seconds <= IN_TIME_S or one.steps <= IN_TIME_STEPS]
+    yield Figure("faults injected into a training run", len(chosen), "")
+    yield Figure("recall", len(reported) / len(chosen), "", budget=0.95, at_least=True)
+    yield Figure("correct culprit", len(right) / max(1, len(reported)), "", budget=0.95, at_least=True)
+    yield Figure("reported within 30 s or 5 steps", len(in_time) / max(1, len(reported)), "", budget=1.0, at_least=True)
+    yield Figure("reported after, slowest", max((one.seconds for _, one, _ in reported), default=0.0), "s")
     if options.minutes:
         yield Figure("healthy runs", len(alarms), "")
         yield Figure("false alarms of healthy runs", sum(map(len, alarms)), "", budget=0.0)

@@ -1,9 +1,9 @@
-"""What a live evaluation costs at 1,000 processes and 10 million spans.
+"""The cost of a live evaluation at 1,000 processes and 10 million spans.
 
     python -m benchmarks diagnosis_live
 
-A run with a long history is caught up with, then followed: every five seconds of its time, what 1,000 processes have
-recorded meanwhile is committed, and the run is evaluated. Only the evaluations are timed.
+Diagnosis catches up with a run that has a long history, then follows it: for every five seconds of recorded time, the
+records of 1,000 processes are committed and the run is evaluated. Only the evaluations are timed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PROCESSES = 1_000
 TICK_S = 5.0
 STEP_S = 10.0
 HISTORY_S = 500
-"""How much of the run one batch of its history covers."""
+"""How much recorded time one batch of the history covers."""
 WARM_UP_TICKS = 4
 MEASURED_TICKS = 16
 
 
 def _record(script: Script, actors: list[Actor], start_s: float, spans: int) -> None:
-    """Record what every process does in five seconds."""
+    """Record five seconds of work of every process."""
     step = int(start_s / STEP_S)
     for number, actor in enumerate(actors):
         each = TICK_S / spans
@@ -45,7 +45,7 @@ def _record(script: Script, actors: list[Actor], start_s: float, spans: int) -> 
 
 
 def _write_history(store: RunStore, actors: list[Actor], batches: int, spans: int) -> float:
-    """Write what every process did before; returns how many seconds of the run that took."""
+    """Write the history of every process; returns its length in seconds of recorded time."""
     for sequence in range(1, batches + 1):
         start_ns = int((BEGIN_S + (sequence - 1) * HISTORY_S) * SECOND)
         for first in range(0, len(actors), 50):
@@ -60,7 +60,7 @@ def _write_history(store: RunStore, actors: list[Actor], batches: int, spans: in
 
 
 def _catch_up(store: RunStore, live: LiveDiagnosis, now_s: float) -> Iterator[tuple[float, float]]:
-    """Evaluate a run until it is up to date; yields the seconds of each call, by the clock and of CPU time."""
+    """Evaluate a run until it is up to date; yields the wall and CPU seconds of each call."""
     is_done = False
     while not is_done:
         with store.reader() as cursor:
@@ -97,7 +97,7 @@ def run(options: Options) -> Iterator[Figure]:
     yield Figure("catching up with the run", caught_up_s, "s")
     yield Figure("evaluation at 1,000 processes, median", walls[len(walls) // 2] * 1e3, "ms", budget=300.0)
     yield Figure("evaluation at 1,000 processes, slowest", walls[-1] * 1e3, "ms")
-    # Of CPU time, so that other work on the machine does not count.
+    # CPU time, so that other work on the machine does not count.
     yield Figure("slowest evaluation, CPU time", busy[-1] * 1e3, "ms", budget=300.0)
     yield Figure("share of a core", 100 * sum(busy) / len(busy) / TICK_S, "%", budget=3.0)
 

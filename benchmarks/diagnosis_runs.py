@@ -1,4 +1,4 @@
-"""Made-up runs of several shapes, healthy or with one fault that begins in the middle."""
+"""Synthetic runs of several shapes, healthy or with one fault that begins in the middle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOOLS = ("search", "sandbox")
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What was written: when the fault began, and when the run ended."""
+    """When the injected fault began, and when the run ended."""
 
     onset_s: float
     end_s: float
@@ -27,7 +27,7 @@ class Planted:
 def _learning(
     script: Script, actor: Actor, step: int, end_s: float, fault: str, names: dict[str, str], *, label: bool
 ) -> None:
-    """Record the metrics of a healthy training, or of one that goes wrong."""
+    """Record the metrics of a healthy run, or of one with a fault."""
     rng = script.random
     bad = fault if step >= ONSET else ""
     since = step - ONSET
@@ -98,19 +98,19 @@ OWN = {
 
 
 def _pause(script: Script) -> float:
-    """A noisy machine: now and then it stops for up to a second."""
+    """Return the pause of a noisy machine: occasionally up to a second."""
     return script.random.uniform(0, 1.0) if script.random.random() < 0.04 else 0.0
 
 
 def colocated(script: Script, store: RunStore, fault: str, ranks: int) -> Planted:
-    """Synchronous PPO: every rank generates, scores, trains; checkpoints and validation now and then."""
+    """Synchronous PPO: every rank generates, scores, trains; occasional checkpoints and validation."""
     rng = script.random
     actors = [script.actor("actor", rank, f"node-{rank // 8}") for rank in range(ranks)]
-    moment, onset = 0.0, 0.0
+    now, onset = 0.0, 0.0
     for step in range(STEPS):
         bad = fault if step >= ONSET else ""
         if step == ONSET:
-            onset = moment
+            onset = now
         warm = 4.0 if step == 0 else 2.0 if step == 1 else 1.0
         lengths = [max(rng.lognormvariate(0, 0.25) for _ in range(8)) for _ in actors]
         plan: list[tuple[str, list[float]]] = [
@@ -143,7 +143,7 @@ def colocated(script: Script, store: RunStore, fault: str, ranks: int) -> Plante
             plan.append(("validate", [9.0] * ranks))
         stuck = (bad == "stuck_weight_sync" and "update_weights") or (bad == "blocked_reward" and "reward")
         stuck = stuck or (bad == "collective_hang" and "update_actor") or ""
-        at = moment
+        at = now
         for name, seconds in plan:
             if stuck == name:
                 for rank, actor in enumerate(actors):
@@ -167,11 +167,11 @@ def colocated(script: Script, store: RunStore, fault: str, ranks: int) -> Plante
             script.write(store, at, goodbye=False)
             return Planted(at, at + 600.0)
         _learning(script, actors[0], step, at - 0.01, fault, TRL, label=True)
-        moment = at
+        now = at
     if fault == "":
-        moment += 40.0  # somebody looks at it in a debugger before it ends
-    script.write(store, moment + 5.0, goodbye=True)
-    return Planted(onset, moment + 5.0)
+        now += 40.0  # paused in a debugger before it ends
+    script.write(store, now + 5.0, goodbye=True)
+    return Planted(onset, now + 5.0)
 
 
 def asynchronous(script: Script, store: RunStore, fault: str, rollouts: int = 6) -> Planted:
@@ -280,13 +280,13 @@ def _roll_out(
 
 
 def metrics_only(script: Script, store: RunStore, fault: str) -> Planted:
-    """As verl's logger sends it: gauges without steps, `_` for `/`; no spans at all."""
+    """Metrics only, as from verl's logger: gauges without steps, `_` for `/`; no spans."""
     rng = script.random
     driver = script.actor("", None, "node-0")
-    moment, onset = 0.0, 0.0
+    now, onset = 0.0, 0.0
     for step in range(1, STEPS + 30):
         if step == ONSET:
-            onset = moment
+            onset = now
         bad = fault if step >= ONSET else ""
         seconds = {"gen": 12 * rng.uniform(0.9, 1.1), "reward": 1.0, "update_actor": 9.0 * rng.uniform(0.97, 1.03),
                    "update_weights": 1.2, "old_log_prob": 3.0}  # fmt: skip
@@ -301,33 +301,31 @@ def metrics_only(script: Script, store: RunStore, fault: str) -> Planted:
         if step % 10 == 0:
             seconds["testing"] = 15.0
         if bad == "stalled_run":
-            script.write(store, moment + 900.0, goodbye=False)
-            return Planted(moment, moment + 900.0)
-        moment += sum(seconds.values()) + 0.5 + _pause(script)
+            script.write(store, now + 900.0, goodbye=False)
+            return Planted(now, now + 900.0)
+        now += sum(seconds.values()) + 0.5 + _pause(script)
         for name, value in seconds.items():
-            script.gauge(driver, f"timing_s_{name}", moment, value)
-        script.gauge(driver, "timing_s_step", moment, sum(seconds.values()))
-        _learning(script, driver, step, moment, fault, VERL, label=False)
+            script.gauge(driver, f"timing_s_{name}", now, value)
+        script.gauge(driver, "timing_s_step", now, sum(seconds.values()))
+        _learning(script, driver, step, now, fault, VERL, label=False)
         if step % 10 == 0:
-            script.gauge(driver, "val_core_math_acc_mean", moment, 0.3 + 0.001 * step)
-        script.gauge(driver, "training_global_step", moment + 0.01, step)
-    script.write(store, moment + 2.0, goodbye=True)
-    return Planted(onset, moment)
+            script.gauge(driver, "val_core_math_acc_mean", now, 0.3 + 0.001 * step)
+        script.gauge(driver, "training_global_step", now + 0.01, step)
+    script.write(store, now + 2.0, goodbye=True)
+    return Planted(onset, now)
 
 
 def supervised(script: Script, store: RunStore, fault: str) -> Planted:
     """Fine-tuning without rollout: four ranks, short steps; resumed once."""
     rng = script.random
-    onset, moment = 0.0, 0.0
+    onset, now = 0.0, 0.0
     for generation, (first, last) in enumerate(((0, 100), (90, 260))):
-        actors = [
-            script.actor("trainer", rank, "node-0", started_s=moment, number=f"-{generation}") for rank in range(4)
-        ]
-        moment += 8.0
+        actors = [script.actor("trainer", rank, "node-0", started_s=now, number=f"-{generation}") for rank in range(4)]
+        now += 8.0
         for step in range(first, last):
             bad = fault if step >= 150 else ""
             if step == 150:
-                onset = moment
+                onset = now
             warm = 6.0 if step == first else 1.0
             load = 0.05 if bad != "data_starvation" else 1.2
             train = [
@@ -335,42 +333,42 @@ def supervised(script: Script, store: RunStore, fault: str) -> Planted:
                 for rank in range(4)
             ]
             for rank, actor in enumerate(actors):
-                script.span(actor, "load_data", moment, load, step=step)
-                script.span(actor, "forward_backward", moment + load, train[rank], step=step)
-                script.span(actor, "optimizer_step", moment + load + max(train), 0.1, step=step)
-            moment += load + max(train) + 0.1 + _pause(script)
+                script.span(actor, "load_data", now, load, step=step)
+                script.span(actor, "forward_backward", now + load, train[rank], step=step)
+                script.span(actor, "optimizer_step", now + load + max(train), 0.1, step=step)
+            now += load + max(train) + 0.1 + _pause(script)
             if step % 50 == 49:
                 for actor in actors:
-                    script.span(actor, "save_checkpoint", moment, 5.0, step=step)
-                moment += 5.0
+                    script.span(actor, "save_checkpoint", now, 5.0, step=step)
+                now += 5.0
             gradient = math.inf if bad == "non_finite" and step == 150 else rng.lognormvariate(0, 0.3)
-            script.gauge(actors[0], "train/loss", moment, 2 * math.exp(-step / 100) + rng.gauss(0, 0.02), step)
-            script.gauge(actors[0], "train/grad_norm", moment, gradient, step)
-            script.gauge(actors[0], "train/learning_rate", moment, 1e-5 * (1 - step / 300), step)
+            script.gauge(actors[0], "train/loss", now, 2 * math.exp(-step / 100) + rng.gauss(0, 0.02), step)
+            script.gauge(actors[0], "train/grad_norm", now, gradient, step)
+            script.gauge(actors[0], "train/learning_rate", now, 1e-5 * (1 - step / 300), step)
             if bad == "stalled_run":
-                script.span(actors[1], "forward_backward", moment, None, step=step + 1)
-                script.write(store, moment + 300.0, goodbye=False)
-                return Planted(moment, moment + 300.0)
+                script.span(actors[1], "forward_backward", now, None, step=step + 1)
+                script.write(store, now + 300.0, goodbye=False)
+                return Planted(now, now + 300.0)
         for actor in actors:
-            actor.ended_s = moment + 1.0
-        moment += 30.0
-    script.write(store, moment, goodbye=True)
-    return Planted(onset, moment)
+            actor.ended_s = now + 1.0
+        now += 30.0
+    script.write(store, now, goodbye=True)
+    return Planted(onset, now)
 
 
 def single(script: Script, store: RunStore, fault: str) -> Planted:
-    """One process without steps: a script that somebody instrumented a little."""
+    """One process without steps: a lightly instrumented script."""
     del fault
     rng = script.random
     actor = script.actor("", None, "laptop")
-    moment = 0.0
+    now = 0.0
     for _ in range(200):
         taken = rng.lognormvariate(0, 0.6)
-        script.span(actor, "evaluate", moment, taken, segment="duration")
-        moment += taken + rng.uniform(0, 2)
-        script.gauge(actor, "score", moment, rng.random())
-    script.write(store, moment, goodbye=True)
-    return Planted(0.0, moment)
+        script.span(actor, "evaluate", now, taken, segment="duration")
+        now += taken + rng.uniform(0, 2)
+        script.gauge(actor, "score", now, rng.random())
+    script.write(store, now, goodbye=True)
+    return Planted(0.0, now)
 
 
 Shape = Callable[[Script, RunStore, str], Planted]
@@ -383,4 +381,4 @@ SHAPES: dict[str, Shape] = {
     "sft": supervised,
     "single": single,
 }
-"""Name to what writes such a run."""
+"""Functions that write a run of each shape, by name."""

@@ -1,4 +1,4 @@
-"""Writes made-up runs into a run file: processes that record spans, sessions and metrics at chosen times."""
+"""Writes synthetic runs to a run file: processes that record spans, sessions and metrics at given times."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ RUN_ID = "planted"
 
 @dataclass(slots=True)
 class Actor:
-    """One process of a made-up run."""
+    """One process of a synthetic run."""
 
     process: Process
     builder: BatchBuilder = field(default_factory=BatchBuilder)
     sequence: int = 0
     losses: list[Loss] = field(default_factory=list)
     died_s: float | None = None
-    """It fell silent then, without saying goodbye."""
+    """When it fell silent without a clean exit."""
     ended_s: float | None = None
-    """It said goodbye then; None for the end of the run."""
+    """When it exited cleanly; None for the end of the run."""
 
 
 class Script:
-    """A run that is being made up; times are seconds since its beginning."""
+    """A synthetic run; times are seconds since its start."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -102,16 +102,16 @@ class Script:
         **record: Any,
     ) -> None:
         """Add a session; one without an end is pending."""
-        told: dict[str, Any] = {"submit_ts": BEGIN_S + start_s, **record}
+        fields: dict[str, Any] = {"submit_ts": BEGIN_S + start_s, **record}
         if step is not None:
-            told["step"] = step
+            fields["step"] = step
         if end_s is not None:
-            told["finalized_ts"] = BEGIN_S + end_s
+            fields["finalized_ts"] = BEGIN_S + end_s
         actor.builder.add_session(
             session_id=session_id,
             status="pending" if end_s is None else status,
             time_ns=_ns(end_s if end_s is not None else start_s),
-            record=json.dumps(told),
+            record=json.dumps(fields),
             task_id=task,
         )
 
@@ -124,15 +124,15 @@ class Script:
 
     def event(self, actor: Actor, name: str, time_s: float, step: int, **attributes: str) -> None:
         """Add an event."""
-        told = json.dumps(attributes)
-        actor.builder.add_event(name=name, time_ns=_ns(time_s), step=step, attributes=told)
+        encoded = json.dumps(attributes)
+        actor.builder.add_event(name=name, time_ns=_ns(time_s), step=step, attributes=encoded)
 
     def write(self, store: RunStore, end_s: float, *, goodbye: bool) -> None:
-        """Write everything; processes live to the end and say goodbye there, or do not."""
+        """Write everything; processes live to the end, and exit cleanly there if `goodbye` is true."""
         batches: list[Batch] = []
         times: list[int] = []
         for actor in self.actors:
-            last_s = next(moment for moment in (actor.died_s, actor.ended_s, end_s) if moment is not None)
+            last_s = next(time_s for time_s in (actor.died_s, actor.ended_s, end_s) if time_s is not None)
             actor.sequence += 1
             is_final = (goodbye or actor.ended_s is not None) and actor.died_s is None
             batches.append(

@@ -1,4 +1,4 @@
-"""Runs with what real training brings: long warm-ups, heavy tails, curricula, elastic workers, gaps, skewed clocks.
+"""Runs with real-world variation: long warm-ups, heavy tails, curricula, elastic workers, gaps, skewed clocks.
 
 Each shape is healthy without a fault. Faults begin in the middle and last to the end.
 """
@@ -68,7 +68,7 @@ def overlapped(script: Script, store: RunStore, fault: str, *, workers: int = 12
 
 
 def _sample(script: Script, actor: Actor, lane: str, at: float, starts: list[float], onset: float, fault: str) -> None:
-    """Sample one session after the other on a lane: a generation with a heavy tail, then a call of a tool."""
+    """Run sessions back to back on a lane: generation with a heavy tail, then a tool call."""
     rng, number = script.random, 0
     is_slow = fault == "slow_worker" and actor.process.rank == 2
     while at < (actor.ended_s or starts[-1]) - 3.0:
@@ -90,8 +90,10 @@ def _sample(script: Script, actor: Actor, lane: str, at: float, starts: list[flo
                 {"tool": tool},
             ),
         )
-        for name, taken, told in phases:
-            script.span(actor, name, at, taken, segment="phase", lane=lane, session=session, step=step, attributes=told)
+        for name, taken, given in phases:
+            script.span(
+                actor, name, at, taken, segment="phase", lane=lane, session=session, step=step, attributes=given
+            )
             at += taken
         reward, version = float(rng.random() < 0.4), str(max(0, step - 1))
         script.session(actor, session, begin, at, step=step, task=f"t{number % 80}", reward=reward, tokens=tokens,
@@ -100,7 +102,7 @@ def _sample(script: Script, actor: Actor, lane: str, at: float, starts: list[flo
 
 
 def engines(script: Script, store: RunStore, fault: str) -> Planted:
-    """A trainer and two scraped engines, with the memory of the hosts; nothing but metrics from the engines."""
+    """A trainer, host memory, and two scraped engines that provide only metrics."""
     rng = script.random
     trainer = script.actor("trainer", 0, "head")
     targets = [script.actor("scrape", place, "") for place in range(2)]
@@ -151,81 +153,80 @@ def engines(script: Script, store: RunStore, fault: str) -> Planted:
 
 
 def resumed(script: Script, store: RunStore, fault: str) -> Planted:
-    """Killed without a word, started again ten minutes later from an earlier step, with other process ids."""
+    """Killed without a clean exit, restarted ten minutes later from an earlier step, with new process ids."""
     rng = script.random
-    moment = 0.0
+    now = 0.0
     for generation, (first, last) in enumerate(((0, 50), (40, 120))):
         actors = [
-            script.actor("worker", rank, f"n{rank // 4}", started_s=moment, number=f"-{generation}")
-            for rank in range(8)
+            script.actor("worker", rank, f"n{rank // 4}", started_s=now, number=f"-{generation}") for rank in range(8)
         ]
-        moment += 25.0
+        now += 25.0
         for step in range(first, last):
             slow = 4.0 if step == first else 1.0
             compute = [3.0 * slow * rng.uniform(0.95, 1.05) for _ in actors]
             if fault == "slow_rank" and generation == 1 and step >= 80:
                 compute[6] *= 1.6
             for rank, actor in enumerate(actors):
-                script.span(actor, "rollout", moment, 4.0 * slow * rng.uniform(0.7, 1.0), step=step)
-                script.span(actor, "train", moment + 4.1 * slow, compute[rank], step=step)
-            moment += 4.2 * slow + max(compute)
-            script.gauge(actors[0], "loss", moment, rng.gauss(0.0, 0.02), step)
-            script.gauge(actors[0], "reward", moment, -1.0 + 0.01 * step + rng.gauss(0, 0.05), step)
+                script.span(actor, "rollout", now, 4.0 * slow * rng.uniform(0.7, 1.0), step=step)
+                script.span(actor, "train", now + 4.1 * slow, compute[rank], step=step)
+            now += 4.2 * slow + max(compute)
+            script.gauge(actors[0], "loss", now, rng.gauss(0.0, 0.02), step)
+            script.gauge(actors[0], "reward", now, -1.0 + 0.01 * step + rng.gauss(0, 0.05), step)
             if generation == 1 and step == 80:
-                onset = moment
+                onset = now
         if generation == 0:
             for actor in actors:
                 if fault == "killed":
-                    actor.died_s = moment
+                    actor.died_s = now
                 else:
-                    actor.ended_s = moment
-            moment += 600.0
-    script.write(store, moment + 1.0, goodbye=True)
-    return Planted(onset, moment)
+                    actor.ended_s = now
+            now += 600.0
+    script.write(store, now + 1.0, goodbye=True)
+    return Planted(onset, now)
 
 
 def quick(script: Script, store: RunStore, fault: str) -> Planted:
-    """Supervised fine-tuning in one process: steps of 0.2 s, warm-up and cosine decay, an evaluation every 200."""
+    """Supervised fine-tuning in one process: steps of 0.2 s, warm-up and cosine decay, evaluation every 200 steps."""
     rng = script.random
     trainer = script.actor("", None, "laptop")
-    moment, onset, steps = 0.0, 0.0, 1600
+    now, onset, steps = 0.0, 0.0, 1600
     for step in range(steps):
         bad = fault if step >= 900 else ""
-        onset = moment if step == 900 else onset
+        onset = now if step == 900 else onset
         load = rng.uniform(0.01, 0.02) + (0.4 if bad == "slow_data" else 0.0)
         compute = 0.18 * rng.uniform(0.9, 1.1) * (8 if step < 2 else 1)
         if rng.random() < 0.01:
             compute += rng.uniform(0.2, 1.0)
-        script.span(trainer, "data", moment, load, step=step)
-        script.span(trainer, "train_step", moment + load, compute, step=step)
+        script.span(trainer, "data", now, load, step=step)
+        script.span(trainer, "train_step", now + load, compute, step=step)
         if bad == "stall":
-            script.span(trainer, "train_step", moment + load + compute, None, step=step + 1)
-            script.write(store, moment + 300.0, goodbye=False)
-            return Planted(moment, moment + 300.0)
-        moment += load + compute + 0.005
+            script.span(trainer, "train_step", now + load + compute, None, step=step + 1)
+            script.write(store, now + 300.0, goodbye=False)
+            return Planted(now, now + 300.0)
+        now += load + compute + 0.005
         rate = 2e-5 * min(1.0, step / 100) * (0.5 + 0.5 * math.cos(math.pi * step / steps))
         loss = 1.5 + 2.0 * math.exp(-step / 300) + rng.gauss(0, 0.25)
-        script.gauge(trainer, "train/loss", moment, math.nan if bad == "nan" and step == 900 else loss, step)
-        script.gauge(trainer, "train/grad_norm", moment, rng.lognormvariate(0, 0.6), step)
-        script.gauge(trainer, "train/learning_rate", moment, rate, step)
+        script.gauge(trainer, "train/loss", now, math.nan if bad == "nan" and step == 900 else loss, step)
+        script.gauge(trainer, "train/grad_norm", now, rng.lognormvariate(0, 0.6), step)
+        script.gauge(trainer, "train/learning_rate", now, rate, step)
         if step % 200 == 199:
-            script.span(trainer, "evaluate", moment, 15.0, step=step)
-            moment += 15.0
-            script.gauge(trainer, "eval/loss", moment, loss + 0.1, step)
+            script.span(trainer, "evaluate", now, 15.0, step=step)
+            now += 15.0
+            script.gauge(trainer, "eval/loss", now, loss + 0.1, step)
         if step % 500 == 499:
-            script.span(trainer, "save_checkpoint", moment, 9.0, step=step)
-            moment += 9.0
-    script.write(store, moment + 1.0, goodbye=True)
-    return Planted(onset, moment)
+            script.span(trainer, "save_checkpoint", now, 9.0, step=step)
+            now += 9.0
+    script.write(store, now + 1.0, goodbye=True)
+    return Planted(onset, now)
 
 
 def slow_steps(script: Script, store: RunStore, fault: str) -> Planted:
-    """Steps of eight minutes on sixteen ranks, whose sampling is long and uneven."""
-    rng, moment, onset = script.random, 0.0, 0.0
+    """Eight-minute steps on sixteen ranks, with long and uneven sampling."""
+    rng, now, onset = script.random, 0.0, 0.0
     ranks = [script.actor("policy", rank, f"h{rank // 8}") for rank in range(16)]
     for step in range(28):
         bad = fault if step >= 16 else ""
-        onset = moment if step == 16 else onset
+        onset = now if step == 16 else onset
         sample = [240 * rng.uniform(0.6, 1.0) for _ in ranks]
         train = [
             170 * rng.uniform(0.98, 1.02) * (1.6 if bad == "slow_rank" and rank == 11 else 1.0) for rank in range(16)
@@ -234,49 +235,49 @@ def slow_steps(script: Script, store: RunStore, fault: str) -> Planted:
             train[8:] = [one * 1.5 for one in train[8:]]
         if bad == "hang":
             for rank, actor in enumerate(ranks):
-                script.span(actor, "sampling", moment, None if rank == 9 else sample[rank], step=step)
-            script.write(store, moment + 7200.0, goodbye=False)
-            return Planted(moment + 240, moment + 7200.0)
+                script.span(actor, "sampling", now, None if rank == 9 else sample[rank], step=step)
+            script.write(store, now + 7200.0, goodbye=False)
+            return Planted(now + 240, now + 7200.0)
         for rank, actor in enumerate(ranks):
-            script.span(actor, "sampling", moment, sample[rank], step=step)
-            script.span(actor, "optimize", moment + max(sample), train[rank], step=step)
-        moment += max(sample) + max(train) + 40.0
-        script.gauge(ranks[0], "reward", moment - 1, 0.1 + 0.01 * step + rng.gauss(0, 0.05), step)
-    script.write(store, moment, goodbye=True)
-    return Planted(onset, moment)
+            script.span(actor, "sampling", now, sample[rank], step=step)
+            script.span(actor, "optimize", now + max(sample), train[rank], step=step)
+        now += max(sample) + max(train) + 40.0
+        script.gauge(ranks[0], "reward", now - 1, 0.1 + 0.01 * step + rng.gauss(0, 0.05), step)
+    script.write(store, now, goodbye=True)
+    return Planted(onset, now)
 
 
 def solved(script: Script, store: RunStore, fault: str) -> Planted:
-    """Learns until nothing is left: reward at 1.0, groups without variance, vanishing gradients and entropy."""
+    """Learns until the tasks are solved: reward at 1.0, groups without variance, vanishing gradients and entropy."""
     del fault
-    rng, moment = script.random, 0.0
+    rng, now = script.random, 0.0
     trainer = script.actor("trainer", 0, "n0")
     for step in range(160):
         right = 1.0 - math.exp(-step / 18)
         reward = 1.0 if step > 110 else min(1.0, max(0.0, right + rng.gauss(0, 0.02)))
-        script.span(trainer, "generation", moment, 4.0 * rng.uniform(0.8, 1.2), step=step)
-        script.span(trainer, "policy_training", moment + 5.0, 3.0, step=step)
-        moment += 8.1
+        script.span(trainer, "generation", now, 4.0 * rng.uniform(0.8, 1.2), step=step)
+        script.span(trainer, "policy_training", now + 5.0, 3.0, step=step)
+        now += 8.1
         values = {"reward": reward, "frac_reward_zero_std": min(1.0, right**2 + rng.uniform(0, 0.05)),
                   "grad_norm": 0.0 if reward == 1.0 else 0.3 * (1 - right) * rng.lognormvariate(0, 0.4),
                   "entropy": 0.4 * (1 - right) + 0.01, "kl": 0.0002 * step, "loss": rng.gauss(0, 0.01),
                   "completions/mean_length": 800 - 2 * step + rng.gauss(0, 15),
                   "completions/clipped_ratio": 0.01, "learning_rate": 1e-6}  # fmt: skip
         for name, value in values.items():
-            script.gauge(trainer, name, moment - 0.05, value, step)
-    script.write(store, moment, goodbye=True)
-    return Planted(0.0, moment)
+            script.gauge(trainer, name, now - 0.05, value, step)
+    script.write(store, now, goodbye=True)
+    return Planted(0.0, now)
 
 
 def tracked(script: Script, store: RunStore, fault: str) -> Planted:
     """Metrics as people log them to a tracker: odd names, a batch of two, validation every tenth step, no spans."""
-    rng, moment = script.random, 0.0
+    rng, now = script.random, 0.0
     driver = script.actor("", None, "host")
     onset = 0.0
     for step in range(1, 240):
         bad = fault if step >= 150 else ""
-        onset = moment if step == 150 else onset
-        moment += 30 * rng.uniform(0.8, 1.3) + (60 if step % 10 == 0 else 0)
+        onset = now if step == 150 else onset
+        now += 30 * rng.uniform(0.8, 1.3) + (60 if step % 10 == 0 else 0)
         values = {
             "train/reward": float(rng.choice([0, 0.5, 0.5, 1.0])),
             "train/loss": rng.gauss(0, 0.5),
@@ -295,9 +296,9 @@ def tracked(script: Script, store: RunStore, fault: str) -> Planted:
         if step % 10 == 0:
             values["eval/accuracy"] = min(0.7, 0.3 + 0.002 * step) + rng.gauss(0, 0.04)
         for name, value in values.items():
-            script.gauge(driver, name, moment, value, step)
-    script.write(store, moment + 1.0, goodbye=True)
-    return Planted(onset, moment)
+            script.gauge(driver, name, now, value, step)
+    script.write(store, now + 1.0, goodbye=True)
+    return Planted(onset, now)
 
 
 Shape = Callable[[Script, RunStore, str], Planted]

@@ -1,4 +1,4 @@
-"""How fast files come into runs, and how long a report takes."""
+"""The speed of imports, and the duration of a report."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NAME = "exchange"
 
 _BEGIN_S = 1_767_225_600.0
 _REPEATS = 8
-"""The best of these counts: what others do on the machine is no part of the figure."""
+"""The best of these counts, so that other work on the machine does not affect the figure."""
 
 
 class _Nowhere(Destination):
-    """Takes batches and forgets them: what is left is the cost of reading."""
+    """Discards batches, which leaves the cost of reading."""
 
     def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Count the batches."""
@@ -45,7 +45,7 @@ def run(options: Options) -> Iterator[Figure]:
         directory = Path(work)
         say(f"exchange: {sessions:,} AReaL session records")
         file = directory / "sessions-r0.jsonl"
-        # Elsewhere, so that the memory of this process is as fresh as that of `rl-insight import`.
+        # In a separate process, whose memory is as fresh as that of `rl-insight import`.
         writer = get_context("spawn").Process(target=_write_sessions, args=(file, sessions))
         writer.start()
         writer.join()
@@ -67,16 +67,16 @@ def run(options: Options) -> Iterator[Figure]:
 
 
 def _bundle() -> Bundle:
-    """Return the page of reports; where it was not built, the data alone is measured."""
+    """Return the report page; if it was not built, only the data is measured."""
     try:
         return load_bundle()
     except ExchangeError as error:
-        say(f"exchange: the figures are of the data alone: {error}")
+        say(f"exchange: only the data is measured: {error}")
         return Bundle("", "")
 
 
 _SPANS_OF_SESSION = 4
-"""Its own and those of its phases."""
+"""The session span and its phases."""
 
 
 def _write_sessions(path: Path, count: int) -> None:
@@ -125,16 +125,16 @@ def _store_rate(file: Path, directory: Path) -> float:
     runs.close()
     shutil.rmtree(directory)
     if spans != sessions * _SPANS_OF_SESSION:
-        raise RuntimeError(f"{sessions} sessions and {spans} spans are stored, the figure is worth nothing.")
+        raise RuntimeError(f"{sessions} sessions and {spans} spans are stored, so the figure is meaningless.")
     return rate
 
 
 def _import_rate(importer: Importer, file: Path) -> float:
-    """Return the records that a second of one core imports, whatever the number of threads that work."""
+    """Return the records imported per second of CPU time, regardless of the number of threads."""
     began = time.process_time()
     importer.add(file)
     took = time.process_time() - began
     summary = importer.summary()
     if summary.bad or summary.partial:
-        raise RuntimeError(f"records were not read, the figure is worth nothing: {summary.problems}")
+        raise RuntimeError(f"records were not read, so the figure is meaningless: {summary.problems}")
     return summary.records / took

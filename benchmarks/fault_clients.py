@@ -1,4 +1,4 @@
-"""Clients and servers that misbehave: random requests, slow bodies, many streams, a server that never answers well."""
+"""Misbehaving clients and servers: random requests, slow bodies, many streams, a server that always fails."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _INGEST = ("/api/v1/ingest", "/v1/traces", "/v1/logs", "/v1/metrics")
 _OTHER_TYPES = (CONTENT_TYPE, "application/x-protobuf", "application/json", "x/y")
 _ENDLESS = "/api/v1/live"
 _SELDOM = {"/api/v1/report": 0.05, "/api/v1/runs/file": 0.1, "/api/v1/trace": 0.1}
-"""Answers of megabytes, which would take most of the time."""
+"""Routes with responses of megabytes, which would take most of the time."""
 Route = tuple[str, str, tuple[str, ...]]
-"""Method, path and the names of the parameters."""
+"""Method, path and parameter names."""
 
 
 def routes() -> list[Route]:
-    """Return everything that the server can be asked, as its own description says, but the endless stream."""
+    """Return all routes of the server's OpenAPI document except the endless stream."""
     found = []
     for path, methods in openapi_document()["paths"].items():
         for method, described in methods.items():
@@ -42,7 +42,7 @@ def routes() -> list[Route]:
 
 
 def fuzz(port: int, count: int, seed: int) -> Counter[int]:
-    """Send random requests over one connection after another; returns how often each status was the answer."""
+    """Send random requests over one connection after another; returns the number of responses by status."""
     chance = random.Random(seed)
     known = routes()
     weights = [_SELDOM.get(path, 1.0) for _, path, _ in known]
@@ -68,7 +68,7 @@ def _request(chance: random.Random, route: Route) -> tuple[str, str, bytes | Non
     given = [(name, chance.choice(_VALUES)) for name in names if chance.random() < 0.3]
     if "run" in names and method != "DELETE" and chance.random() < 0.7:
         given.append(("run", "faults"))
-    elif method == "DELETE":  # the run that the others read stays
+    elif method == "DELETE":  # keep the run that the others read
         given = [(name, value) for name, value in given if value != "faults"]
     target = f"{path}?{'&'.join(f'{name}={value}' for name, value in given)}".replace(" ", "%20")
     headers = {"Content-Type": chance.choice(_OTHER_TYPES)}
@@ -123,7 +123,7 @@ def _batch(chance: random.Random) -> bytes:
 
 
 def hold_connections(port: int, count: int, body_bytes: int = 999) -> list[socket.socket]:
-    """Open connections that begin a request and never end it; those that are refused are left out."""
+    """Open connections that begin a request and never end it; refused ones are not returned."""
     head = (
         "POST /api/v1/ingest HTTP/1.1",
         "Host: 127.0.0.1",
@@ -139,13 +139,13 @@ def hold_connections(port: int, count: int, body_bytes: int = 999) -> list[socke
             break
         held.append(connection)
         connection.settimeout(0.5)
-        with contextlib.suppress(OSError):  # a server that takes no more for now, or refuses
+        with contextlib.suppress(OSError):  # the server accepts no more for now, or refuses
             connection.sendall(bytes(body_bytes))
     return held
 
 
 def open_streams(port: int, count: int) -> list[socket.socket]:
-    """Open live streams; returns those that were answered."""
+    """Open live streams; returns those that were accepted."""
     streams = []
     for _ in range(count):
         stream = socket.create_connection(("127.0.0.1", port), timeout=20)
@@ -156,7 +156,7 @@ def open_streams(port: int, count: int) -> list[socket.socket]:
 
 
 class HostileServer:
-    """Listens, and answers each request with something else: nothing, a drip, a reset, an endless body, an error."""
+    """Responds to each request differently: with nothing, a drip, a reset, an endless body, an error."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -194,6 +194,6 @@ class HostileServer:
             return
 
     def stop(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         self._stop.set()
         self._listener.close()

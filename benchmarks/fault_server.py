@@ -1,4 +1,4 @@
-"""A server that can be killed and started again on the same address, and real producers that record to it."""
+"""A server that can be killed and restarted on the same address, and real producers that record to it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Place:
             time.sleep(0.05)
 
     def status(self, path: str, timeout_s: float = 10.0) -> int:
-        """Return the HTTP status of a GET; 0 when there was no answer."""
+        """Return the HTTP status of a GET; 0 if there was no response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
             connection.request("GET", path)
@@ -109,15 +109,15 @@ class Place:
         return psutil.Process(self.server.pid).num_fds()
 
     def waiting_batches(self) -> int:
-        """Return how many batches wait in the spools of all producers, those that were killed too."""
+        """Return the number of batches in the spools of all producers, including killed ones."""
         return sum(1 for _ in self.spool.rglob(f"*{SUFFIX}"))
 
     def filled_spools(self) -> set[Path]:
-        """Return the spools in which batches wait."""
+        """Return the spools that contain batches."""
         return {path.parent for path in self.spool.rglob(f"*{SUFFIX}")}
 
     def counted_losses(self) -> int:
-        """Return how many events the producers that ended in order say they dropped."""
+        """Return the number of dropped events reported by producers that exited cleanly."""
         return sum(producer.losses for producer in self._producers)
 
     def start_producer(self, rank: int, seconds: float) -> Producer:
@@ -127,7 +127,7 @@ class Place:
         return producer
 
     def stop(self) -> None:
-        """End everything that still runs; the server in order."""
+        """Stop everything that still runs; the server shuts down cleanly."""
         for producer in self._producers:
             producer.kill()
         if self.server is not None and self.server.poll() is None:
@@ -140,7 +140,7 @@ class Place:
                 self.kill_server()
 
     def stored(self) -> tuple[int, int]:
-        """Return the spans in the run file, and how many distinct ones there are; for a stopped server."""
+        """Return the number of spans in the run file, and of distinct ones; for a stopped server."""
         with duckdb.connect(str(self.data / "runs" / f"{RUN_ID}.duckdb")) as connection:
             sql = "SELECT count(*), count(DISTINCT (process, span_id)) FROM span_data JOIN lanes USING (lane_id)"
             ((rows, distinct),) = connection.execute(sql).fetchall()
@@ -148,7 +148,7 @@ class Place:
 
 
 class Producer:
-    """A process with a real recorder, which says after each burst how many spans it has made."""
+    """A process with a real recorder, which reports the number of spans it has made after each burst."""
 
     def __init__(self, place: Place, rank: int, seconds: float) -> None:
         arguments = [str(place.spool), str(rank), str(seconds), place.url]
@@ -162,7 +162,7 @@ class Producer:
         self.program.wait(timeout_s)
 
     def end(self) -> None:
-        """Have it record no more and deliver what it has."""
+        """Stop recording, and deliver the remaining events."""
         self.program.send_signal(signal.SIGUSR1)
         self.wait()
 
@@ -190,7 +190,7 @@ class Producer:
 
 @contextlib.contextmanager
 def place(words: Sequence[str] = ()) -> Iterator[Place]:
-    """Make a place for a `with` block; everything that runs in it is ended afterwards."""
+    """Create a place for a `with` block; everything that runs in it is stopped afterward."""
     root = Path(tempfile.mkdtemp(prefix="rl-insight-faults-"))
     made = Place(root, words)
     try:

@@ -1,8 +1,8 @@
-"""What the server and its producers survive: kills, stops, full disks, limits, hostile peers, long runs.
+"""Fault tolerance of the server and its producers: kills, stops, full disks, limits, hostile peers, long runs.
 
     python -m benchmarks faults --minutes 150
 
-Each figure is a promise with its budget. Without `--minutes` every fault is tried for a short time.
+Each figure is a guarantee with its budget. Without `--minutes` every fault is tested briefly.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NAME = "faults"
 _MEBIBYTE = 1024 * 1024
 _PRODUCERS = 2
 _AGES_S = 86_400.0
-"""Of a producer that records until it is told to end."""
+"""For a producer that records until it is stopped."""
 _DRAIN_S = 120.0
 _VIEW_EVERY_S = 5.0
 _SOAK_CACHE = "192MB"
-"""What DuckDB may keep of the run that it read: little enough to be full before the second half begins."""
+"""DuckDB's cache for the run: small enough to be full before the second half begins."""
 _FULL_MINUTES = 150.0
 """The length at which the figures of a full run are reached: 100 kills, 1,000,000 requests, 500 streams, two hours."""
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Try every fault; the length scales how often and how long."""
+    """Inject every fault; the duration scales how often and how long."""
     share = min(1.0, options.minutes / _FULL_MINUTES) if options.minutes else (0.01 if options.quick else 0.03)
     scenarios: list[Callable[[float], Iterator[Figure]]] = [
         _kill_server, _kill_producers, _kill_both, _stop_server, _full_disk, _read_only_disk, _deleted_run,
@@ -51,11 +51,11 @@ def run(options: Options) -> Iterator[Figure]:
         try:
             yield from scenario(share)
         except SkipBenchmark as reason:
-            say(f"faults: left out. {reason}")
+            say(f"faults: skipped. {reason}")
 
 
 def _figures(here: Place, what: str, made: int, *, at_most: bool = False) -> Iterator[Figure]:
-    """Stop the server and compare what was made with what is stored; `at_most` where some of it could not be sent."""
+    """Stop the server and compare the recorded spans with the stored ones; `at_most` if some could not be sent."""
     here.stop()
     rows, distinct = here.stored()
     yield Figure(f"{what}: spans made", made, "spans")
@@ -71,7 +71,7 @@ def _alive(here: Place, what: str) -> Figure:
 
 
 def _drain(here: Place) -> int:
-    """Let further processes send what the others left in their spools; returns the spans that they made themselves."""
+    """Let new processes send the spools that the others left; returns the number of spans they recorded themselves."""
     made = 0
     for rank in range(90, 100):
         left = here.filled_spools()
@@ -97,7 +97,7 @@ def _start(here: Place, seconds: float) -> list[Producer]:
 
 
 def _kill_server(share: float) -> Iterator[Figure]:
-    """Kill the server again and again while producers record."""
+    """Kill the server repeatedly while producers record."""
     kills, chance = max(2, round(100 * share)), random.Random(1)
     with place() as here:
         producers = _start(here, _AGES_S)
@@ -113,7 +113,7 @@ def _kill_server(share: float) -> Iterator[Figure]:
 
 
 def _kill_producers(share: float) -> Iterator[Figure]:
-    """Kill producers in the middle of their work; the next one sends what they left."""
+    """Kill producers while they record; the next one sends their spools."""
     kills, chance = max(2, round(100 * share)), random.Random(2)
     with place() as here:
         here.start_server()
@@ -127,7 +127,7 @@ def _kill_producers(share: float) -> Iterator[Figure]:
             made += producer.report[0]
         made += _drain(here)
         yield Figure("kill -9 of producers: kills", kills, "kills")
-        # What a killed process had not flushed died with it: only double ones would be wrong.
+        # Unflushed spans die with a killed process: only duplicates would be wrong.
         yield from _figures(here, "kill -9 of producers", made, at_most=True)
         yield Figure("kill -9 of producers: spans that died unsent", made - here.stored()[1], "spans")
 
@@ -167,10 +167,10 @@ def _stop_server(share: float) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[None]:
-    """Mount a disk of 160 MB at a folder for a `with` block."""
+    """Mount a 160 MB disk at a folder for a `with` block."""
     folder.mkdir(parents=True)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], check=False).returncode:
-        raise SkipBenchmark("mounting a small disk needs the rights of root.")
+        raise SkipBenchmark("mounting a small disk requires root.")
     try:
         yield
     finally:
@@ -178,7 +178,7 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 
 def _full_disk(share: float) -> Iterator[Figure]:
-    """Fill the server's disk, then give it back."""
+    """Fill the server's disk, then free the space."""
     with place() as here, _small_disk(here.data):
         producers = _start(here, seconds=16.0 + 60 * share)
         time.sleep(3.0)
@@ -203,7 +203,7 @@ def _read_only_disk(share: float) -> Iterator[Figure]:
 
 
 def _deleted_run(_share: float) -> Iterator[Figure]:
-    """Delete the folder of the runs under a running server."""
+    """Delete the runs' directory under a running server."""
     with place() as here:
         producers = _start(here, seconds=8.0)
         _wait_for_spans(here)
@@ -231,7 +231,7 @@ def _descriptors(share: float) -> Iterator[Figure]:
 
 
 def _memory(share: float) -> Iterator[Figure]:
-    """Send bodies that unpack to far more than they are, under a limit of memory."""
+    """Send decompression bombs, under a memory limit."""
     import gzip
 
     with place() as here:
@@ -298,7 +298,7 @@ def _hostile_server(share: float) -> Iterator[Figure]:
         hostile.stop()
         producer.wait()
         yield Figure("hostile server: longest burst of 20 spans", producer.report[1] * 1000, "ms")
-        # It asks to wait for 60 s at its end, and the hostile server is gone by then.
+        # `finish` waits up to 60 s for delivery, and the hostile server is gone by then.
         yield Figure("hostile server: time to leave", time.monotonic() - begun - seconds, "s", budget=75)
 
 
@@ -325,9 +325,9 @@ def _fuzzed(share: float) -> Iterator[Figure]:
         with ThreadPoolExecutor(4) as senders:
             parts = senders.map(lambda seed: fuzz(here.port, count // 4, seed), range(4))
             found: Counter[int] = sum(parts, Counter())
-        # 503 and 507 say that there is no room now; any other 5xx is a defect.
+        # 503 and 507 mean that there is currently no room; any other 5xx is a defect.
         defects = sum(number for status, number in found.items() if status >= 500 and status not in {503, 507})
-        say(f"faults: answers by status: {dict(sorted(found.items()))}")
+        say(f"faults: responses by status: {dict(sorted(found.items()))}")
         yield Figure("fuzzed requests", found.total(), "requests")
         yield Figure("fuzzed requests: answered with a defect", defects, "requests", budget=0)
         yield _alive(here, "fuzzed requests")
@@ -353,7 +353,7 @@ def _streams(share: float) -> Iterator[Figure]:
 
 
 def _soak(share: float) -> Iterator[Figure]:
-    """Record for a long time while views are read, and see that memory stays flat."""
+    """Record for a long time while views are read, and check that memory stays flat."""
     seconds = max(20.0, 7200 * share)
     with place([f"store.memory_limit={_SOAK_CACHE}"]) as here:
         producers = _start(here, seconds)
@@ -380,7 +380,7 @@ _VIEWS = ("summary", "steps", "lanes", "hotspots", "findings", "logs")
 
 @contextlib.contextmanager
 def _reading(here: Place) -> Iterator[list[int]]:
-    """Read one view after another during a `with` block; yields the statuses of those that were not answered."""
+    """Read one view after another during a `with` block; yields the statuses of failed requests."""
     stop = threading.Event()
     failed: list[int] = []
 

@@ -1,7 +1,7 @@
-"""How long it takes until something that happened can be seen on the page.
+"""The latency from an event to its appearance on the page.
 
-A process records events. A client does what the page does: it listens to the live stream, and when that says that
-something changed, it asks for it.
+A process records events. A client does what the page does: it listens to the live stream, and when something
+changes, it queries the events.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ NAME = "freshness"
 _RUN = "freshness"
 _EVENT = "tick"
 _BETWEEN_EVENTS_S = 0.137
-"""Not in step with the recorder's flushes, nor with the stream."""
+"""Not synchronized with the recorder's flushes, nor with the stream."""
 _LOAD_PER_S = 20_000
 _BUDGET_S = 1.5
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure once in a run where nothing else happens, and once while many spans arrive."""
+    """Measure in an otherwise idle run, and while many spans arrive."""
     events = 30 if options.quick else 300
     for name, spans_per_s in (("", 0), (f", while {_LOAD_PER_S:,} spans/s arrive", _LOAD_PER_S)):
         say(f"freshness: {events} events{name}")
@@ -38,7 +38,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 
 def _watch(server: ServerProcess, events: int, spans_per_s: int) -> list[float]:
-    """Return the seconds from each event to the answer that showed it."""
+    """Return the seconds from each event to the response that contains it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_record, args=(server.url, events, spans_per_s, theirs))
@@ -62,7 +62,7 @@ def _watch(server: ServerProcess, events: int, spans_per_s: int) -> list[float]:
 
 
 def _changes(url: str) -> Iterator[None]:
-    """Yield whenever the live stream says that the run changed."""
+    """Yield whenever the live stream reports a change of the run."""
     connection = connect(url)
     connection.request("GET", f"/api/v1/live?run={_RUN}&after=0")
     stream = connection.getresponse()
@@ -73,7 +73,7 @@ def _changes(url: str) -> Iterator[None]:
 
 def _record(url: str, events: int, spans_per_s: int, control: Connection) -> None:
     with recording(url, _RUN, rank=0) as monitor:
-        # The first batch makes the run's file; what is measured is a run that goes on.
+        # The first batch creates the run file; the figure is for an existing run.
         monitor.trace_event("begin", number=-1, recorded_ns=time.time_ns())
         monitor.flush()
         control.send("ready")

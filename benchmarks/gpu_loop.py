@@ -1,8 +1,8 @@
-"""What a span costs a training loop on a GPU.
+"""The cost of a span in a training loop on a GPU.
 
-The loops run with and without spans in turns, second by second: only the difference within a run says something.
-Without a GPU, calls of a C function stand for launches: as PyTorch does, they let go of the interpreter's lock. What a
-span adds is then near, but the budget is for the GPU alone.
+The loops alternate with and without spans, second by second: only the difference within a run is meaningful.
+Without a GPU, calls to a C function replace launches: like PyTorch, they release the GIL. The cost of a span is then
+similar, but the budget applies only to GPUs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "gpu_loop"
 
 _SECONDS = 1.0
 _KERNELS = 2
-"""Small kernels per iteration: 10 to 20 µs, so a span for each makes about 50,000 per second."""
+"""Small kernels per iteration: 10 to 20 µs, so one span per iteration is about 50,000 per second."""
 _SIDE = 4096
 _CLEARED_BYTES = 100_000
 """Takes about as long as a launch."""
@@ -79,7 +79,7 @@ def _in_c() -> list[Loop]:
         for _ in range(_KERNELS):
             clear(memory, 0, _CLEARED_BYTES)
 
-    return [Loop("calls of a C function", launch_bound, None, lambda: None)]
+    return [Loop("calls to a C function", launch_bound, None, lambda: None)]
 
 
 def _measure(loop: Loop, monitor: Any, rounds: int) -> Iterator[Figure]:

@@ -1,7 +1,7 @@
-"""What watching a large Ray cluster costs: 64 nodes of 8 GPUs, every 5 s.
+"""The cost of monitoring a large Ray cluster: 64 nodes with 8 GPUs each, every 5 s.
 
-The budget is for everything that the monitor makes this process do: its own thread, which fetches, reads, averages and
-records, and the recorder's threads, which encode what was recorded and send it to a server over HTTP.
+The budget covers all work that the monitor causes in this process: its own thread, which fetches, parses, averages and
+records, and the recorder's threads, which encode the readings and send them to a server over HTTP.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _wait_for(hardware: HardwareMonitor, samples: int) -> None:
 
 
 def _serve(sender: Connection) -> None:
-    """Serve all nodes' pages from one process; each page shows new values."""
+    """Serve the pages of all nodes from one process, with new values each time."""
     listeners = [socket.create_server(("127.0.0.1", 0), backlog=16) for _ in range(NODES)]
     sender.send([listener.getsockname()[1] for listener in listeners])
     selector = selectors.DefaultSelector()
@@ -104,7 +104,7 @@ _FILLER = "".join(
     for name in ("cpu_percentage", "rss_mb", "uss_mb", "num_fds")
     for number in range(40)
 )
-"""What else stands on the page of a node with 40 workers: about 60 kB."""
+"""The rest of the page of a node with 40 workers: about 60 kB."""
 
 
 def _page(count: int) -> bytes:

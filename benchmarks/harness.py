@@ -1,4 +1,4 @@
-"""What every benchmark shares: figures with budgets, discovery, running, and showing the results.
+"""The harness for all benchmarks: figures with budgets, discovery, running, and printing the results.
 
 A benchmark is a module of this package with a `NAME` and a `run`:
 
@@ -7,7 +7,7 @@ A benchmark is a module of this package with a `NAME` and a `run`:
     def run(options: Options) -> Iterator[Figure]:
         yield Figure("server start to ready", 1.4, "s", budget=2.0)
 
-Each benchmark runs in a process of its own, so none sees the threads, the imports or the garbage of another.
+Each benchmark runs in a separate process, unaffected by the threads, imports or garbage of another.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Any, TextIO
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says to every benchmark."""
+    """The command-line options of every benchmark."""
 
     quick: bool = False
-    """Fewer and shorter rounds: shows that everything works, the values are rough."""
+    """Fewer and shorter rounds: checks that everything works, with rough values."""
     minutes: float = 0.0
-    """How long the page follows a run in real time; 0 extrapolates from a shorter time."""
+    """How long the page follows a run in real time; 0 extrapolates from a shorter run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, and the limit it has to keep.
+    """One measured value, and its budget.
 
     >>> Figure("start", 1.4, "s", budget=2.0).ok, Figure("rate", 30, "/s", budget=50, at_least=True).ok
     (True, False)
@@ -56,7 +56,7 @@ class Figure:
 
     @property
     def ok(self) -> bool:
-        """Whether the value keeps its budget."""
+        """Whether the value meets its budget."""
         if self.budget is None:
             return True
         return self.value >= self.budget if self.at_least else self.value <= self.budget
@@ -82,14 +82,14 @@ class Figure:
         )
 
 
-class SkipBenchmark(Exception):  # noqa: N818  # it reports no error
-    """Raised by `run` where a benchmark cannot be made: the message says what is missing."""
+class SkipBenchmark(Exception):  # noqa: N818  # not an error
+    """Raised by `run` if a benchmark cannot run here: the message names the missing prerequisite."""
 
 
 def discover(package: str = "benchmarks") -> dict[str, str]:
     """Return the module of each benchmark by its name.
 
-    The sources are read, not imported: what one benchmark needs must not be loaded for another.
+    The sources are parsed, not imported: the dependencies of one benchmark must not be loaded for another.
     """
     found: dict[str, str] = {}
     for folder in map(Path, importlib.import_module(package).__path__):
@@ -112,8 +112,8 @@ def run_benchmark(module: str, options: Options) -> Iterator[Figure]:
     """Run one benchmark in a fresh process and yield its figures as they come.
 
     Raises:
-        SkipBenchmark: it says that it cannot be made here.
-        RuntimeError: it failed; the message holds its traceback.
+        SkipBenchmark: it cannot run here.
+        RuntimeError: it failed; the message contains its traceback.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -137,7 +137,7 @@ def run_benchmark(module: str, options: Options) -> Iterator[Figure]:
 
 
 def _run_in_child(module: str, options: Options, sender: Connection) -> None:
-    os.dup2(2, 1)  # stdout is for figures alone; what a library prints goes to stderr
+    os.dup2(2, 1)  # stdout is reserved for figures; output of libraries goes to stderr
     try:
         for figure in importlib.import_module(module).run(options):
             sender.send(figure)
@@ -151,7 +151,7 @@ def _run_in_child(module: str, options: Options, sender: Connection) -> None:
 def run_all(
     benchmarks: Mapping[str, str], options: Options, *, json_path: Path | None = None, out: TextIO, err: TextIO
 ) -> int:
-    """Run benchmarks one after another; returns 1 when a budget was missed or a benchmark failed, else 0."""
+    """Run benchmarks one after another; returns 1 if a budget was missed or a benchmark failed, else 0."""
     lines: list[str] = []
     results: list[tuple[str, Figure]] = []
     failed = False
@@ -162,7 +162,7 @@ def run_all(
                 print(lines[-1], file=out, flush=True)
                 results.append((name, figure))
         except SkipBenchmark as reason:
-            print(f"{name}: left out. {reason}", file=err, flush=True)
+            print(f"{name}: skipped. {reason}", file=err, flush=True)
         except RuntimeError as error:
             failed = True
             print(f"{name}: failed. {error}", file=err, flush=True)
@@ -173,7 +173,7 @@ def run_all(
 
 
 def show_table(results: Sequence[tuple[str, Figure]], stream: TextIO) -> None:
-    """Print the figures for people, in colour on a terminal."""
+    """Print the figures as a table, in color on a terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -190,16 +190,17 @@ def show_table(results: Sequence[tuple[str, Figure]], stream: TextIO) -> None:
 
 
 Loop = Callable[[int], None]
-"""Makes the measured call as many times as it is told."""
+"""Makes the measured call a given number of times."""
 
 
 def measure_calls(
     contenders: Mapping[str, Loop], *, rounds: int, turn_s: float = 0.000_4, between: Callable[[], Any] = lambda: None
 ) -> dict[str, float]:
-    """Return what one call of each contender costs in nanoseconds: the median of many short turns.
+    """Return the cost of one call of each contender in nanoseconds: the median of many short rounds.
 
-    The contenders take turns of about the same length, so that a slow moment of the machine meets all of them alike.
-    `between` runs, unmeasured, after each turn. As with `timeit`, the loop around the call is part of its cost.
+    The contenders alternate in rounds of about the same length, so that a slow phase of the machine affects all of
+    them equally. `between` runs, unmeasured, after each round. As with `timeit`, the loop around the call is part of
+    its cost.
     """
     calls: dict[str, int] = {}
     for name, loop in contenders.items():
@@ -221,5 +222,5 @@ def _timed(loop: Loop, calls: int) -> int:
 
 
 def say(message: str) -> None:
-    """Tell a person who waits what is being measured."""
+    """Print what is being measured."""
     print(message, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a server takes: spans of recording processes and of OpenTelemetry SDKs, many processes, many series."""
+"""The capacity of a server: spans from recording processes and OpenTelemetry SDKs, many processes, many series."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "ingest"
 
 _PROCESSES = 4
 _OFFERED_PER_S = 120_000
-"""More than the budget asks for, so that a server that only just follows shows it."""
+"""More than the budget requires, to reveal a server that barely keeps up."""
 _MEBIBYTE = 1024 * 1024
 _RECORDER_RUN, _SDK_RUN, _PREBUILT_RUN = "recorders", "sdks", "prebuilt"
 _CLOSED_LOOP_SPANS = 2_000
@@ -31,11 +31,11 @@ _PREBUILT_SPANS = 3_000
 _SMALL_SPANS = 20
 _HUB_BATCHES = 32
 _CONNECTIONS = 100
-"""Processes send on their own, so that one commit holds the batches of many."""
+"""Processes send independently, so one commit contains the batches of many."""
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure every way in, each against a fresh server."""
+    """Measure every ingest path, each with a fresh server."""
     seconds = 10 if options.quick else 60
     with running_server() as server:
         say(f"ingest: {_PROCESSES} processes record {_OFFERED_PER_S:,} spans/s for {seconds} s")
@@ -47,7 +47,7 @@ def run(options: Options) -> Iterator[Figure]:
         say("ingest: OTLP alone")
         yield from _otlp_alone(server, rounds=2 if options.quick else 6, seconds=2.0 if options.quick else 5.0)
     with running_server() as server:
-        say("ingest: prebuilt batches, as fast as they are taken")
+        say("ingest: prebuilt batches, as fast as they are accepted")
         yield from _prebuilt(server, seconds=3.0 if options.quick else 20.0)
     with running_server() as server:
         processes = 200 if options.quick else 1_000
@@ -60,7 +60,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 
 class Recorded(NamedTuple):
-    """What one process did; a span that is missing without being counted as lost makes the benchmark fail."""
+    """The result of one process; a span that is missing but not counted as lost fails the benchmark."""
 
     spans: int
     losses: dict[str, int]
@@ -69,21 +69,21 @@ class Recorded(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What all processes did together, until a query saw it."""
+    """The results of all processes, until a query sees the spans."""
 
     spans: int
-    """Those that a query saw; without what was lost."""
+    """Spans visible to a query; excludes lost ones."""
     lost: int
     seconds: float
-    """From the first span to the moment when all were visible."""
+    """From the first span until all were visible."""
     seconds_after: float
-    """Of those, the ones after the last span was recorded."""
+    """The part after the last span was recorded."""
     processor_s: float
     server_processor_s: float
 
 
 Work = Callable[[str, str, int, float, Connection], None]
-"""Records for some seconds as process `rank`: says that it is ready, waits for a word, and sends a `Recorded`."""
+"""Records for some seconds as process `rank`: reports that it is ready, waits for a message, and sends a `Recorded`."""
 
 
 def _recorders(server: ServerProcess, seconds: float) -> Iterator[Figure]:
@@ -97,7 +97,7 @@ def _recorders(server: ServerProcess, seconds: float) -> Iterator[Figure]:
 
 
 def _side_by_side(server: ServerProcess, rounds: int, seconds: float) -> Iterator[Figure]:
-    """Let both record in turns as fast as their own delivery lets them, so that neither loses anything."""
+    """Let both record alternately, as fast as they can deliver without loss."""
     ours: list[Totals] = []
     sdks: list[Totals] = []
     for _ in range(rounds):
@@ -112,7 +112,7 @@ def _side_by_side(server: ServerProcess, rounds: int, seconds: float) -> Iterato
 
 
 def _otlp_alone(server: ServerProcess, rounds: int, seconds: float) -> Iterator[Figure]:
-    """Measure OTLP on a server that has nothing else to do: it diagnoses other runs long after their last span."""
+    """Measure OTLP on an otherwise idle server: diagnosis of other runs continues long after their last span."""
     results: list[Totals] = []
     for _ in range(rounds):
         before = sum(totals.spans for totals in results)
@@ -123,7 +123,7 @@ def _otlp_alone(server: ServerProcess, rounds: int, seconds: float) -> Iterator[
 
 
 def _record_in_processes(server: ServerProcess, work: Work, run_id: str, seconds: float, before: int) -> Totals:
-    """Run some work in several processes at once; `before` says how many spans the run has already."""
+    """Run work in several processes at once; `before` is the number of spans already in the run."""
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pipes: list[Connection] = []
@@ -166,7 +166,7 @@ def _work(work: Any, url: str, run_id: str, rank: int, seconds: float, control: 
 
 @contextlib.contextmanager
 def recording(url: str, run_id: str, rank: int) -> Iterator[Any]:
-    """Record to a server, with a monitor of its own, for a `with` block."""
+    """Record to a server, with a separate monitor, for a `with` block."""
     from rl_insight.monitor import Monitor
 
     monitor = Monitor()
@@ -222,7 +222,7 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # An instance id of its own: the processes of one round are others than those of the next.
+    # A new instance id: each round has new processes.
     instance = f"{rank}-{time.time_ns()}"
     resource = Resource({"rl.run.id": run_id, "service.name": "worker", "service.instance.id": instance})
     provider = TracerProvider(resource=resource)
@@ -233,7 +233,7 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
     processor_s, begun = time.process_time(), time.perf_counter()
     count = 0
     while time.perf_counter() < begun + seconds:
-        # Its queue holds 2,048 spans and drops what comes when it is full: it is emptied in time.
+        # Its queue holds 2,048 spans and drops further ones when it is full, so it is flushed in time.
         for _ in range(_CLOSED_LOOP_SPANS):
             with start("generate", attributes={"tokens": 512, "model": "policy", "turn": 3}):
                 pass
@@ -247,7 +247,7 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
 
 
 def _prebuilt(server: ServerProcess, seconds: float) -> Iterator[Figure]:
-    """Send batches that were encoded before, from as many senders, to see what the server alone can take."""
+    """Send batches that were encoded in advance, from as many senders, to measure the capacity of the server alone."""
     requests = [_large_requests(rank, int(seconds * 20)) for rank in range(_PROCESSES)]
     processor_s = server.processor_s()
     begun = time.perf_counter()
@@ -273,7 +273,7 @@ def _large_requests(rank: int, count: int) -> list[bytes]:
 
 
 def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Iterator[Figure]:
-    """Send the batches of processes that record little, first each by itself, then together as hubs send them."""
+    """Send the batches of processes that record little, first individually, then combined as hubs send them."""
     memory, spans = server.memory_bytes(), 0
     for batches, name, budget in ((1, "one per request", 3_000), (_HUB_BATCHES, f"{_HUB_BATCHES} per request", 8_000)):
         first = 1 if batches == 1 else rounds + 1
@@ -291,7 +291,7 @@ def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Itera
 
 
 def _small_requests(processes: int, sequences: range, batches: int) -> list[list[bytes]]:
-    """Return what each connection sends: requests of so many batches, put together as hubs do."""
+    """Return the requests of each connection, with this many batches combined as hubs do."""
     found = []
     for first in range(_CONNECTIONS):
         ranks = range(first, processes, _CONNECTIONS)
@@ -302,7 +302,7 @@ def _small_requests(processes: int, sequences: range, batches: int) -> list[list
 
 
 def _small_batch(rank: int, sequence: int) -> Batch:
-    """Return a batch of 20 spans and 10 gauges, as of a process that records little."""
+    """Return a batch of 20 spans and 10 gauges, typical of a process that records little."""
     from rl_insight.schema import BatchBuilder
 
     builder = BatchBuilder()
@@ -317,7 +317,7 @@ def _small_batch(rank: int, sequence: int) -> Batch:
 
 
 def _many_series(server: ServerProcess, series: int) -> Iterator[Figure]:
-    """Send many label sets, then look at what they cost the server and whoever asks for them."""
+    """Send many label sets, then measure their cost to the server and to queries."""
     memory = server.memory_bytes()
     _send_all(server.url, [_series_requests(series)])
     begun = time.perf_counter()
@@ -333,7 +333,7 @@ def _many_series(server: ServerProcess, series: int) -> Iterator[Figure]:
 
 
 def _series_requests(series: int) -> list[bytes]:
-    """Return one request for each metric of 2,000 label sets, which is where the recorder's own guard ends."""
+    """Return one request for each metric of 2,000 label sets, the limit of the recorder's cardinality guard."""
     from rl_insight.schema import BatchBuilder
 
     requests = []
@@ -356,7 +356,7 @@ def _frame(batch: Batch) -> bytes:
 
 
 def _send_all(url: str, requests: list[list[bytes]], end: float = float("inf")) -> int:
-    """Send lists of requests side by side, each in its order; returns how many were taken until the end."""
+    """Send lists of requests concurrently, each in order; returns how many were accepted by the end."""
     with ThreadPoolExecutor(len(requests)) as pool:
         return sum(pool.map(lambda bodies: _send(url, bodies, end), requests))
 
@@ -369,7 +369,7 @@ def _send(url: str, bodies: list[bytes], end: float) -> int:
             break
         answer = client.post(body)
         if answer.status != 200:
-            raise RuntimeError(f"the server answered {answer.status}: the figure would mean nothing.")
+            raise RuntimeError(f"the server responded with {answer.status}: the figure would be meaningless.")
         sent += 1
     client.close()
     return sent

@@ -3,9 +3,9 @@
     python -m benchmarks.make_store big.duckdb --spans 10000000
     python -m benchmarks.make_store wide.duckdb --spans 10000000 --processes 1000 --lanes 5
 
-The run looks like a training: one trainer and many rollout workers, steps of ten seconds, states that follow one
-another, operations inside them, now and then a long session, some errors, a few spans left open; and what comes with
-spans: metrics, distributions, log lines, events, sessions.
+The run resembles training: one trainer and many rollout workers, steps of ten seconds, consecutive states,
+operations inside them, an occasional long session, some errors, a few open spans; plus metrics, distributions, log
+lines, events and sessions.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ STEP_NS = 10 * SECOND
 BATCH_SPANS = 10_000
 RUN_ID = "synthetic"
 CACHE_VARIABLE = "RL_INSIGHT_BENCHMARK_DIR"
-"""Where made stores are kept for the next run; the folder for temporary files, if it is not set."""
+"""Where generated stores are cached; the temporary directory if it is not set."""
 
 
 class Size(NamedTuple):
-    """How many processes record a run, and on how many lanes each."""
+    """The number of processes of a run, and of lanes per process."""
 
     processes: int
     lanes: int
-    """Of each process, its own lane among them."""
+    """Per process, including its default lane."""
     suffix: str = ""
-    """What the names of its figures end with."""
+    """The suffix of its figure names."""
 
 
 FEW = Size(processes=64, lanes=1)
 MANY = Size(processes=1_000, lanes=5, suffix=", 1,000 processes")
 ROUND_SPANS = BATCH_SPANS * FEW.processes
-"""What all processes record between two batches; more processes record less each."""
+"""Spans of all processes together between two batches."""
 GAUGES = tuple(f"gauge_{number:02d}" for number in range(12))
 COUNTERS = ("samples", "tokens", "errors")
 DISTRIBUTIONS = ("latency_ms", "response_tokens")
@@ -85,7 +85,7 @@ def span_batch(
     lanes: int = 1,
     seed: int = 0,
 ) -> Batch:
-    """Return a batch of spans of one process, spread over a stretch of time and over its lanes."""
+    """Return a batch of spans of one process, spread over a time range and over its lanes."""
     rng = np.random.default_rng((seed, process.pid, sequence))
     strings = [*NAMES, *_SEGMENTS, *_STATUSES]
     sessions = len(strings) + 1
@@ -128,7 +128,7 @@ def span_batch(
 
 
 def _lane_texts(spans: int, lanes: int, first: int) -> NDArray[np.uint32]:
-    """Return the text of each span's lane; 0, no text, is the process's own. A parent and its children share one."""
+    """Return the string index of each span's lane; 0 is the process's own lane. A parent and its children share one."""
     turn = np.arange(spans) // 8 % lanes
     return np.where(turn == 0, 0, turn - 1 + first).astype(np.uint32)
 
@@ -158,48 +158,48 @@ def session_id(process: Process, sequence: int, number: int) -> str:
 def company_batch(
     process: Process, sequence: int, *, start_ns: int, length_ns: int, spans: int = BATCH_SPANS, every_s: int = 2
 ) -> Batch:
-    """Return what a process records beside the spans of the batch before: metrics every few seconds, logs, sessions."""
+    """Return a process's other records for the time of a batch: metrics every few seconds, logs, sessions."""
     rng = np.random.default_rng((1, process.pid, sequence))
     builder = BatchBuilder()
     logs, sessions = max(1, spans // 25), max(1, spans // 100)
-    moments = [start_ns + number * every_s * SECOND for number in range(max(1, length_ns // (every_s * SECOND)))]
-    _add_metrics(builder, rng, moments, sequence)
-    _add_distributions(builder, rng, moments[::5], sequence)
-    for number, moment in enumerate(np.sort(rng.integers(start_ns, start_ns + length_ns, logs)).tolist()):
-        where = {"step": (moment - BEGIN_NS) // STEP_NS, "session_id": session_id(process, sequence - 1, number % 100)}
+    times = [start_ns + number * every_s * SECOND for number in range(max(1, length_ns // (every_s * SECOND)))]
+    _add_metrics(builder, rng, times, sequence)
+    _add_distributions(builder, rng, times[::5], sequence)
+    for number, time_ns in enumerate(np.sort(rng.integers(start_ns, start_ns + length_ns, logs)).tolist()):
+        where = {"step": (time_ns - BEGIN_NS) // STEP_NS, "session_id": session_id(process, sequence - 1, number % 100)}
         level = 40 if number % 97 == 0 else 20
         message = f"rollout {number} of worker {process.pid} took {number % 37} turns"
-        builder.add_log(time_ns=moment, level=level, message=message, logger="rollout", **where)
+        builder.add_log(time_ns=time_ns, level=level, message=message, logger="rollout", **where)
         if number % 2:
-            builder.add_event(time_ns=moment, name="weights_arrived" if number % 5 else "preempted", **where)
+            builder.add_event(time_ns=time_ns, name="weights_arrived" if number % 5 else "preempted", **where)
     for number in range(sessions):
         begins = start_ns + number * length_ns // sessions
         _add_session(builder, rng, session_id(process, sequence - 1, number), begins)
     return builder.build(process, sequence=sequence, sent_ns=0)
 
 
-def _add_metrics(builder: BatchBuilder, rng: np.random.Generator, moments: list[int], sequence: int) -> None:
+def _add_metrics(builder: BatchBuilder, rng: np.random.Generator, times: list[int], sequence: int) -> None:
     for name in GAUGES:
         series = builder.add_series(name, "gauge", "", '{"worker":"0"}')
-        for moment, value in zip(moments, rng.random(len(moments)).tolist(), strict=True):
-            builder.add_sample(series, time_ns=moment, value=value, step=(moment - BEGIN_NS) // STEP_NS)
+        for time_ns, value in zip(times, rng.random(len(times)).tolist(), strict=True):
+            builder.add_sample(series, time_ns=time_ns, value=value, step=(time_ns - BEGIN_NS) // STEP_NS)
     for name in COUNTERS:
         series = builder.add_series(name, "counter", "", "{}")
-        for number, moment in enumerate(moments):
-            builder.add_sample(series, time_ns=moment, value=(sequence * len(moments) + number) * 7.0)
+        for number, time_ns in enumerate(times):
+            builder.add_sample(series, time_ns=time_ns, value=(sequence * len(times) + number) * 7.0)
 
 
-def _add_distributions(builder: BatchBuilder, rng: np.random.Generator, moments: list[int], sequence: int) -> None:
+def _add_distributions(builder: BatchBuilder, rng: np.random.Generator, times: list[int], sequence: int) -> None:
     for name in DISTRIBUTIONS:
         series = builder.add_series(name, "histogram", "", "{}")
-        for number, moment in enumerate(moments):
+        for number, time_ns in enumerate(times):
             values = rng.lognormal(3.0, 1.0, 40)
-            total = (sequence * len(moments) + number + 1) * len(values)
+            total = (sequence * len(times) + number + 1) * len(values)
             codes, counts = np.unique([bucket_code(value) for value in values], return_counts=True)
             builder.add_histogram(
                 series,
-                time_ns=moment,
-                step=(moment - BEGIN_NS) // STEP_NS,
+                time_ns=time_ns,
+                step=(time_ns - BEGIN_NS) // STEP_NS,
                 count=total,
                 total=float(values.sum()) * total / len(values),
                 minimum=float(values.min()),
@@ -228,7 +228,7 @@ def _add_session(builder: BatchBuilder, rng: np.random.Generator, name: str, sta
 
 
 def batches(spans: int, size: Size = FEW, spans_per_s: int = 5_000, *, spans_only: bool = False) -> Iterator[Batch]:
-    """Yield the batches of a run in the order in which they would arrive."""
+    """Yield the batches of a run in the order of arrival."""
     workers = [
         Process(
             process_id=f"node{i // 8}-{1000 + i}",
@@ -263,7 +263,7 @@ def batches(spans: int, size: Size = FEW, spans_per_s: int = 5_000, *, spans_onl
 
 
 def make_store(path: Path, spans: int, size: Size = FEW, *, spans_only: bool = False) -> dict[str, float]:
-    """Write a run file and return what it took: seconds in commits of spans, the longest one, bytes on disk."""
+    """Write a run file and return its cost: seconds in span commits, the longest one, bytes on disk."""
     in_commits = longest = 0.0
     made = batches(spans, size, spans_only=spans_only)
     together = max(1, size.processes // FEW.processes)
@@ -279,13 +279,13 @@ def make_store(path: Path, spans: int, size: Size = FEW, *, spans_only: bool = F
 
 
 def cached_data_dir(spans: int, size: Size = FEW) -> Path:
-    """Return a data directory whose only run, `RUN_ID`, has this many spans; it is made once and kept."""
+    """Return a data directory whose only run, `RUN_ID`, has this many spans; it is generated once and cached."""
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(tempfile.gettempdir()) / "rl-insight-benchmarks")
     made_by = Path(__file__).read_bytes() + Path(tables.__file__).read_bytes()
     place = folder / f"spans-{spans}-{size.processes}x{size.lanes}-{hashlib.sha256(made_by).hexdigest()[:12]}"
     if (place / "runs").is_dir():
         return place
-    # Under another name until it is whole: a run that was broken off leaves nothing that looks finished.
+    # Under another name until it is complete: an interrupted run leaves nothing that looks finished.
     partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "runs").mkdir(parents=True)
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--spans", type=int, default=10_000_000)
     parser.add_argument("--processes", type=int, default=FEW.processes)
-    parser.add_argument("--lanes", type=int, default=1, help="of each process")
+    parser.add_argument("--lanes", type=int, default=1, help="lanes per process")
     parser.add_argument("--spans-only", action="store_true", help="without metrics, logs, events and sessions")
     options = parser.parse_args()
     size = Size(options.processes, options.lanes)

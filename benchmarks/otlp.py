@@ -1,4 +1,4 @@
-"""What a span costs in OTLP: written by us, written with the generated classes, as JSON, and read."""
+"""The cost of a span in OTLP: our encoder, the generated classes, JSON, and decoding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _batch() -> Batch:
 
 
 def _us_per_span(work: Callable[[], object], rounds: int) -> float:
-    """Return the best of some rounds: what others do on the machine is not part of the figure."""
+    """Return the best of several rounds, so that other work on the machine does not affect the figure."""
     best = float("inf")
     for _ in range(rounds):
         begun = time.process_time()

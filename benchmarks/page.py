@@ -1,4 +1,4 @@
-"""What the page costs in a real browser: frames per second, memory, traffic, size, first paint.
+"""The performance of the page in a real browser: frames per second, memory, traffic, size, first paint.
 
 Needs Chromium and Playwright, and the page built into the package (`make web`).
 """
@@ -41,25 +41,24 @@ _FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgrou
 _MEGABYTE = 1_000_000
 _LIVE_MINUTES = 30.0
 _SPEED = 10.0
-"""How much faster than real time the example trains while memory is watched: 3 minutes stand for 30."""
+"""How much faster than real time the example trains while memory is watched: 3 minutes represent 30."""
 
-_COUNT_PICTURES = """() => {
+_COUNT_FRAMES = """() => {
   const timeline = window.rlInsightTimeline;
   const draw = timeline.draw.bind(timeline);
-  window.pictures = [];
-  timeline.draw = () => { draw(); window.pictures.push(performance.now()); };
+  window.framesDrawn = [];
+  timeline.draw = () => { draw(); window.framesDrawn.push(performance.now()); };
 }"""
-# Events as the browser makes them, one for each picture of the screen: the hand is never faster than that. Over the
-# names of the lanes the wheel scrolls.
+# Events as the browser creates them, one per frame: a hand is never faster. Over the lane names, the wheel scrolls.
 _MOVE = """({seconds, kind}) => new Promise((resolve) => {
   const canvas = document.querySelector(".timeline-canvas");
   const box = canvas.getBoundingClientRect();
   const begun = performance.now();
-  window.pictures = [];
+  window.framesDrawn = [];
   let turn = 0;
   const step = () => {
     const elapsed = performance.now() - begun;
-    if (elapsed > seconds * 1000) { resolve(window.pictures.length / (elapsed / 1000)); return; }
+    if (elapsed > seconds * 1000) { resolve(window.framesDrawn.length / (elapsed / 1000)); return; }
     const forth = Math.floor(turn / 30) % 2 === 0 ? 1 : -1;
     turn += 1;
     canvas.dispatchEvent(new WheelEvent("wheel", {
@@ -75,11 +74,11 @@ _FIRST_PAINT = """() => performance.getEntriesByName("first-contentful-paint")[0
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure the page that the package carries."""
+    """Measure the page in the package."""
     if not (STATIC / "index.html").is_file():
         raise SkipBenchmark("The page is not built: run `make web`.")
     with tempfile.TemporaryDirectory() as folder, _browser() as browser:
-        # A copy, so that nobody who builds the page meanwhile changes what is measured.
+        # A copy, so that a concurrent build does not change the measured page.
         place = Path(shutil.copytree(STATIC, Path(folder) / "page"))
         words = [f"page_dir={place}"]
         yield Figure("everything the page loads, compressed", _bundle_bytes(place) / 1000, "kB", budget=400)
@@ -92,7 +91,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 
 def _bundle_bytes(place: Path) -> int:
-    """Return the size of all scripts, styles and pictures of the page, each compressed as a server would."""
+    """Return the size of all scripts, styles and images of the page, each compressed as a server would."""
     files = [path for path in place.rglob("*") if path.is_file() and path.relative_to(place).parts[0] != "report"]
     return sum(len(gzip.compress(path.read_bytes(), 6)) for path in files)
 
@@ -100,7 +99,7 @@ def _bundle_bytes(place: Path) -> int:
 def _chromium() -> str:
     program = chromium_path()
     if program is None:
-        raise SkipBenchmark("There is no Chromium: install it.")
+        raise SkipBenchmark("Chromium is not installed.")
     return program
 
 
@@ -121,7 +120,7 @@ def _browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def _page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
-    """Lend a page of a browser that has loaded nothing before."""
+    """Open a page in a browser with an empty cache."""
     context = browser.new_context(viewport=_SIZE, base_url=server.url)
     try:
         page = context.new_page()
@@ -143,7 +142,7 @@ def _large_store(browser: Browser, words: list[str], size: Size, options: Option
         with _page(browser, server) as page:
             seen = _show_many(page, server, _QUICK_IN_VIEW if options.quick else _IN_VIEW)
             yield Figure(f"spans in view{end}", seen, "spans")
-            page.evaluate(_COUNT_PICTURES)
+            page.evaluate(_COUNT_FRAMES)
             for kind in ("pan", "zoom", "scroll") if size.lanes > 1 else ("pan", "zoom"):
                 rates = [page.evaluate(_MOVE, {"seconds": 2, "kind": kind}) for _ in range(2 if options.quick else 5)]
                 rate = statistics.median(rates)
@@ -159,9 +158,9 @@ def _first_paint(browser: Browser, server: ServerProcess) -> float:
 
 
 def _show_many(page: Page, server: ServerProcess, spans: int) -> int:
-    """Open the timeline on a window whose lanes on the screen have at least so many spans; returns how many.
+    """Open the timeline on a window with at least this many spans on the visible lanes; returns how many.
 
-    Of many lanes the screen shows few, which may have less in the whole run.
+    With many lanes, the visible ones may have fewer in the entire run.
     """
     summary = server.get_json("/api/v1/summary", run=RUN_ID)
     middle = (summary["start_ns"] + summary["end_ns"]) / 2e9
@@ -178,11 +177,11 @@ def _show_many(page: Page, server: ServerProcess, spans: int) -> int:
 
 
 def _wait_for(page: Page, expression: str, timeout_s: float = 60.0) -> Any:
-    """Wait until an expression is true in the page; Playwright's own way evaluates text there, which it forbids."""
+    """Wait until an expression is true; Playwright's own wait evaluates a string, which the page's CSP forbids."""
     deadline = time.perf_counter() + timeout_s
     while not (found := page.evaluate(expression)):
         if time.perf_counter() > deadline:
-            raise RuntimeError(f"the page did not get so far within {timeout_s:.0f} s: {expression}")
+            raise RuntimeError(f"the page did not reach this state within {timeout_s:.0f} s: {expression}")
         page.wait_for_timeout(50)
     return found
 
@@ -193,7 +192,7 @@ def _wait_for_timeline(page: Page) -> None:
 
 @contextlib.contextmanager
 def _training(url: str, speed: float) -> Iterator[None]:
-    """Let the example train against a server."""
+    """Run the example training against a server."""
     words = [sys.executable, "-m", "examples.async_grpo", "--server", url, "--speed", str(speed)]
     process = subprocess.Popen(
         words, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -210,7 +209,7 @@ def _training(url: str, speed: float) -> Iterator[None]:
 
 
 class _Received:
-    """Counts what a page receives, as it comes over the wire."""
+    """Counts the bytes that a page receives on the wire."""
 
     def __init__(self, session: CDPSession) -> None:
         self.bytes = 0
@@ -225,7 +224,7 @@ class _Received:
             self._streams.add(event["requestId"])
 
     def _on_data(self, event: dict[str, Any]) -> None:
-        # A stream never ends, so its parts are counted; of everything else the end says all, heads included.
+        # A stream never ends, so its chunks are counted; for others the final event has the total, with headers.
         if event["requestId"] in self._streams:
             self.bytes += event["encodedDataLength"] or event["dataLength"]
 
@@ -235,7 +234,7 @@ class _Received:
 
 
 def _traffic(browser: Browser, server: ServerProcess, seconds: float) -> Iterator[Figure]:
-    """Measure what each view loads while it follows the example in real time."""
+    """Measure the traffic of each view while it follows the example in real time."""
     _wait_for_steps(server, 3)
     for view in _VIEWS:
         say(f"page: traffic of {view}")
@@ -243,7 +242,7 @@ def _traffic(browser: Browser, server: ServerProcess, seconds: float) -> Iterato
             received = _Received(page.context.new_cdp_session(page))
             page.goto(f"/?view={view}")
             page.locator('[data-live="live"]').wait_for()
-            page.wait_for_timeout(3000)  # what a view needs at first does not count
+            page.wait_for_timeout(3000)  # the initial load of a view does not count
             before, begun = received.bytes, time.perf_counter()
             page.wait_for_timeout(seconds * 1000)
             rate = (received.bytes - before) / (time.perf_counter() - begun)
@@ -256,14 +255,14 @@ def _wait_for_steps(server: ServerProcess, steps: int, timeout_s: float = 120.0)
         if server.get_json("/api/v1/runs") and len(server.get_json("/api/v1/steps")) >= steps:
             return
         time.sleep(0.2)
-    raise RuntimeError(f"the example made no {steps} steps within {timeout_s:.0f} s.")
+    raise RuntimeError(f"the example did not finish {steps} steps within {timeout_s:.0f} s.")
 
 
 def _memory(browser: Browser, server: ServerProcess, options: Options) -> Iterator[Figure]:
-    """Measure how much memory the page has after 30 minutes of following, from the slope of a shorter time."""
+    """Measure the page's memory after following a run for 30 minutes, extrapolated from a shorter time."""
     speed = 1.0 if options.minutes else _SPEED
     seconds = options.minutes * 60 if options.minutes else 20.0 if options.quick else _LIVE_MINUTES * 60 / _SPEED
-    say(f"page: memory, following for {seconds:.0f} s a training that is {speed:g} times faster than real time")
+    say(f"page: memory, following a training run at {speed:g} times real time for {seconds:.0f} s")
     address = f"{server.url}/?view=timeline"
     with _training(server.url, speed), _page(browser, server) as page:
         _wait_for_steps(server, 3)
@@ -272,27 +271,27 @@ def _memory(browser: Browser, server: ServerProcess, options: Options) -> Iterat
         session = page.context.new_cdp_session(page)
         with _plain_browser(address) as plain:
             page.wait_for_timeout(5000)
-            moments: list[float] = []
+            times: list[float] = []
             kept, used = [], []
             begun = time.perf_counter()
-            while (elapsed := time.perf_counter() - begun) < seconds or len(moments) < 4:
-                moments.append(elapsed * speed)
+            while (elapsed := time.perf_counter() - begun) < seconds or len(times) < 4:
+                times.append(elapsed * speed)
                 kept.append(_heap_bytes(session) / _MEGABYTE)
                 used.append(_page_process_bytes(plain) / _MEGABYTE)
                 page.wait_for_timeout(max(1000, min(10_000, seconds * 1000 / 30)))
-    slope, _ = statistics.linear_regression(moments, kept)
+    slope, _ = statistics.linear_regression(times, kept)
     yield Figure("JavaScript heap of the page, at first", kept[0], "MB")
     yield Figure("JavaScript heap of the page, growth", slope * 60, "MB/min")
     yield Figure("memory of the page's process, at first", used[0], "MB")
-    # For the time that is missing, what survives garbage collections counts: the rest comes and goes.
-    to_come = max(0.0, _LIVE_MINUTES * 60 - moments[-1])
+    # The rest is extrapolated from the memory that survives garbage collections.
+    to_come = max(0.0, _LIVE_MINUTES * 60 - times[-1])
     after = statistics.median(used[-5:]) + max(0.0, slope) * to_come
     yield Figure("memory of the page's process after 30 minutes live", after, "MB", budget=400)
 
 
 @contextlib.contextmanager
 def _plain_browser(address: str) -> Iterator[psutil.Process]:
-    """Run a browser that nobody remote-controls, as users do: being controlled may cost memory of its own."""
+    """Run a browser without remote control, as users do: remote control may take extra memory."""
     words = [_chromium(), "--headless", *_FLAGS, "--window-size=1280,800", "--remote-debugging-port=0"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         program = subprocess.Popen(
@@ -306,7 +305,7 @@ def _plain_browser(address: str) -> Iterator[psutil.Process]:
 
 
 def _page_process_bytes(browser: psutil.Process) -> int:
-    """Return the memory that the largest page process of a browser has for itself."""
+    """Return the private memory of a browser's largest page process."""
     sizes = [0]
     for process in browser.children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -316,7 +315,7 @@ def _page_process_bytes(browser: psutil.Process) -> int:
 
 
 def _heap_bytes(session: CDPSession) -> float:
-    """Return JavaScript heap of the page, typed arrays and documents included, without garbage."""
+    """Return the page's JavaScript heap, including typed arrays and documents, without garbage."""
     session.send("HeapProfiler.enable")
     session.send("HeapProfiler.collectGarbage")
     usage = session.send("Runtime.getHeapUsage")

@@ -1,4 +1,4 @@
-"""What recording costs a training process, next to its peers in the same run."""
+"""The cost of recording in a training process, compared with peer libraries in the same run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def recording(server: dict[str, Any]) -> Iterator[Monitor]:
-    """Record with a monitor of its own for a `with` block."""
+    """Record with a separate monitor for a `with` block."""
     monitor = Monitor()
     with tempfile.TemporaryDirectory() as spool:
         monitor.init(config={"server": server, "http": {"spool_dir": spool}})
@@ -158,7 +158,7 @@ def _span_loops(monitor: Monitor) -> dict[str, Loop]:
 
 
 class FloorTracer:
-    """What a span cannot do without: ids, a current span, a place to put what is finished."""
+    """The minimum that a tracer needs: ids, a current span, a list of finished spans."""
 
     def __init__(self) -> None:
         self.next_id = itertools.count(1).__next__
@@ -168,7 +168,7 @@ class FloorTracer:
 
 
 class FloorSpan:
-    """The least that a span can cost in plain Python: no lane, no step, no limits, nothing that could fail."""
+    """The minimum cost of a span in plain Python: no lane, no step, no limits, nothing that could fail."""
 
     __slots__ = ("_token", "_tracer", "attributes", "end", "name", "parent_id", "span_id", "start", "trace_id")
 
@@ -255,7 +255,7 @@ def _total_processor_time(sink: Sink, *, seconds: float, rounds: int) -> Iterato
 
 
 def _processor_time_per_event(sink: Sink, what: str, seconds: float) -> float:
-    """Return the microseconds of all threads for one event, at a steady rate, until the sink has acknowledged it."""
+    """Return the CPU microseconds of all threads per event, at a steady rate, until the sink has acknowledged it."""
     with recording({"backend": "http", "url": sink.url}) as monitor:
         record = _span_loops(monitor)["trace_span"] if what == "span" else _metric_loop(monitor)
         burst = _EVENTS_PER_S // 100
@@ -286,20 +286,20 @@ def _metric_loop(monitor: Monitor) -> Loop:
 def _check_arrived(totals: Totals, what: str, expected: int) -> None:
     arrived = totals.spans if what == "span" else totals.counters.get("rollouts", 0.0)
     if arrived != expected:
-        raise RuntimeError(f"{expected} events were recorded, {arrived} arrived: the figure would mean nothing.")
+        raise RuntimeError(f"{expected} events were recorded, {arrived} arrived: the figure would be meaningless.")
 
 
 def _check_nothing_lost(monitor: Monitor) -> None:
     losses = monitor.get_status()["losses"]
     if losses:
-        raise RuntimeError(f"events were lost while measuring: {losses}. The figure would mean nothing.")
+        raise RuntimeError(f"events were lost while measuring: {losses}. The figure would be meaningless.")
 
 
 def _pauses(sink: Sink, *, seconds: float, rounds: int) -> Iterator[Figure]:
     """Measure how long a thread that never waits is kept from running, with and without recording.
 
-    A machine that does other work pauses the thread too. The budget is held against the median round; the quietest
-    round stands beside it, and so does the same loop without recording.
+    A machine that does other work pauses the thread too. The budget applies to the median round; the quietest round
+    and the same loop without recording are also shown.
     """
     alone: list[float] = []
     recorded: dict[str, list[float]] = {what: [] for what in _EVENT_MIXES}
@@ -317,7 +317,7 @@ def _pauses(sink: Sink, *, seconds: float, rounds: int) -> Iterator[Figure]:
 
 
 def _mixed_loop(monitor: Monitor) -> Loop:
-    """One event in ten is a span, as where states and operations are traced and their parts are counted."""
+    """One event in ten is a span, as in code that traces operations and counts their parts."""
     metric, span = _metric_loop(monitor), _span_loops(monitor)["trace_span"]
     turn = itertools.cycle([metric] * 9 + [span]).__next__
 

@@ -1,7 +1,7 @@
-"""How long each view takes over a store of ten million spans, asked over HTTP as the page asks.
+"""The duration of each view over a store of ten million spans, queried over HTTP as the page does.
 
 Once with 64 processes of one lane each, once with 1,000 processes and 5,000 lanes. The stores are imports: a server
-diagnoses them as a whole, once, which takes ten seconds and more of one core. That is switched off here.
+diagnoses each of them once, which takes ten seconds or more of one core. That is turned off here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ View = Callable[[], tuple[str, Parameters]]
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Ask for every view many times, each time with other parameters."""
+    """Query every view many times, each time with different parameters."""
     for size in (FEW, MANY):
         yield from _all_views(size, options)
     spans = _QUICK_SPANS if options.quick else _HOTSPOT_SPANS
@@ -44,7 +44,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 def _all_views(size: Size, options: Options) -> Iterator[Figure]:
     spans = _QUICK_SPANS if options.quick else _SPANS
-    say(f"query: a store of {spans:,} spans of {size.processes:,} processes (made once and kept)")
+    say(f"query: a store of {spans:,} spans of {size.processes:,} processes (generated once and cached)")
     with running_server(_WORDS, cached_data_dir(spans, size)) as server:
         for name, view in Views(server).by_name().items():
             say(f"query: {name}{size.suffix}")
@@ -56,7 +56,7 @@ def _all_views(size: Size, options: Options) -> Iterator[Figure]:
 
 
 def _ask(server: ServerProcess, view: View, rounds: int) -> list[float]:
-    """Return the milliseconds of each answer, from the first byte asked to the last byte read."""
+    """Return the milliseconds of each response, from the first byte sent to the last byte read."""
     took = []
     for number in range(rounds + 1):
         path, parameters = view()
@@ -72,7 +72,7 @@ def _share(values: list[float], share: float) -> float:
 
 
 class Views:
-    """All views of a run, each with random parameters that fit what the run holds."""
+    """All views of a run, each with random parameters that match the content of the run."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._random = random.Random(7)
@@ -129,7 +129,7 @@ class Views:
             "step breakdown": lambda: ("/api/v1/steps/breakdown", self._steps(20)),
             "idle share by role": lambda: ("/api/v1/steps/idle", self._steps(15)),
             "what steps waited for": lambda: ("/api/v1/steps/critical_path", {}),
-            "a step beside usual ones": lambda: ("/api/v1/steps/compare", {"step": self._step()}),
+            "a step compared with typical ones": lambda: ("/api/v1/steps/compare", {"step": self._step()}),
             "what changed at a step": lambda: ("/api/v1/steps/changes", {"step": self._step()}),
             "ranks by step": lambda: ("/api/v1/steps/ranks", {"name": pick(NAMES), **self._steps(100)}),
             "gauge of ranks by step": lambda: ("/api/v1/steps/ranks", {"metric": pick(GAUGES), **self._steps(100)}),
@@ -153,7 +153,7 @@ class Views:
         }
 
     def _window(self, narrowest_s: float = 0.01) -> Parameters:
-        """Return a window anywhere in the run; all orders of magnitude of its width are alike."""
+        """Return a window anywhere in the run; its width is log-uniform."""
         longest = self._end - self._start
         width = narrowest_s * _SECOND * (longest / (narrowest_s * _SECOND)) ** self._random.random()
         start = self._start + self._random.random() * (longest - width)

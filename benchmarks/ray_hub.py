@@ -1,4 +1,4 @@
-"""How many events per second one Ray hub takes in batches, against an actor that takes one event per call."""
+"""Events per second of one Ray hub with batches, compared with an actor that receives one event per call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(options: Options) -> Iterator[Figure]:
         import ray
     except ImportError:
         raise SkipBenchmark("Ray is not installed. Install it with: pip install 'rl-insight[ray]'.") from None
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # the behaviour Ray announces; silences its warning
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Ray's announced future behavior; silences its warning
     ray.init(
         "local",
         num_cpus=_WORKERS,
@@ -64,7 +64,7 @@ def _measure(options: Options) -> Iterator[Figure]:
 
 
 class Worker:
-    """Records in a process of its own, as a rollout worker does: no `init()`, the job's hub is found."""
+    """Records in a separate process, like a rollout worker: no `init()`, it finds the job's hub."""
 
     def start(self) -> None:
         """Join the run and wait until the hub is known."""
@@ -78,7 +78,7 @@ class Worker:
             time.sleep(0.05)
 
     def record(self, spans: int) -> float:
-        """Record spans as fast as the buffer allows, deliver them; returns the calls' CPU seconds."""
+        """Record spans as fast as the buffer allows and deliver them; returns the calls' CPU seconds."""
         import rl_insight
         from rl_insight.monitor import default_monitor
 
@@ -93,14 +93,14 @@ class Worker:
             while recorder is not None and len(recorder.spans) > 10_000:
                 time.sleep(0.005)
         if not rl_insight.flush(_DEADLINE_S):
-            raise RuntimeError("the hub did not take the batches in time.")
+            raise RuntimeError("the hub did not accept the batches in time.")
         losses = rl_insight.get_status()["losses"]
         if losses:
             raise RuntimeError(f"events were lost while measuring: {losses}.")
         return spent
 
     def call(self, hub: Any, calls: int) -> float:
-        """Send events one per call, as fast as the hub answers; returns the calls' CPU seconds."""
+        """Send events one per call, as fast as the hub responds; returns the calls' CPU seconds."""
         import ray
 
         begun = time.thread_time()
@@ -114,7 +114,7 @@ class Worker:
 
 
 class OneEventHub:
-    """The other way: an actor whose method is called for each event, and which only keeps it."""
+    """The baseline: an actor whose method is called once per event and only stores it."""
 
     def __init__(self) -> None:
         self._events: list[Any] = []
@@ -124,7 +124,7 @@ class OneEventHub:
         self._events.append((name, time_ns, attributes))
 
     def count(self) -> int:
-        """Return how many events came."""
+        """Return the number of events received."""
         return len(self._events)
 
 
@@ -137,7 +137,7 @@ def _start_workers() -> list[Any]:
 
 
 def _in_batches(hub: Any, workers: list[Any], spans: int) -> tuple[float, float]:
-    """Return spans per second from the first call until the hub has them all, and a call's processor microseconds."""
+    """Return spans per second from the first call until the hub has them all, and the CPU microseconds of a call."""
     import ray
 
     before = _spans_seen(hub)
@@ -146,7 +146,7 @@ def _in_batches(hub: Any, workers: list[Any], spans: int) -> tuple[float, float]
     seen = _spans_seen(hub) - before
     taken = time.perf_counter() - begun
     if seen != spans * _WORKERS:
-        raise RuntimeError(f"{spans * _WORKERS} spans were recorded, {seen} arrived: the figure would mean nothing.")
+        raise RuntimeError(f"{spans * _WORKERS} spans were recorded, {seen} arrived: the figure would be meaningless.")
     return seen / taken, sum(spent) / seen * 1e6
 
 

@@ -1,10 +1,10 @@
-"""Many processes on one server: 10,000 behind node hubs, and 1,000 that send by themselves.
+"""Many processes on one server: 10,000 behind node hubs, and 1,000 that send directly.
 
     python -m benchmarks scale --minutes 30
 
-A few sender processes stand for all of them. Each simulated process makes a batch of 20 spans and 10 gauges whenever it
-flushes, with its own identity, sequence and clock, and flushes at the interval that the server's acknowledgment asks
-for. Meanwhile the views of the page are asked for over HTTP.
+A few sender processes simulate all of them. Each simulated process makes a batch of 20 spans and 10 gauges whenever it
+flushes, with its own identity, sequence numbers and clock, and flushes at the interval that the server's acknowledgment
+requests. Meanwhile the views of the page are queried over HTTP.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ _VIEWS: dict[str, dict[str, Any]] = {
     "processes": {},
     "steps/critical_path": {"limit": 10},
 }
-"""The views of the page, asked as the page asks for them while a run is live."""
+"""The views of the page, queried as by the page while a run is live."""
 _WHOLE_STEPS = "steps/critical_path"
-"""Reads every state of ten steps, so its figure stands by itself."""
+"""Reads every state of ten steps, so it has a separate figure."""
 
 
 class Load(NamedTuple):
-    """What the sender processes stand for."""
+    """The processes that the senders simulate."""
 
     run_id: str
     processes: int
     per_connection: int
-    """1, or the processes of a hub."""
+    """1, or the number of processes per hub."""
     seconds: float
 
 
 class Sent(NamedTuple):
-    """What a sender process did."""
+    """The result of a sender process."""
 
     batches: int
     spans: int
     refused: int
-    """Requests that were answered with 429 or 503, and were sent again."""
+    """Requests that got a 429 or 503 and were sent again."""
     interval_s: float
-    """What the server asked for last."""
+    """The interval that the server requested last."""
 
 
 def run(options: Options) -> Iterator[Figure]:
-    """Measure both ways of sending, each against a fresh server."""
+    """Measure both ways of sending, each with a fresh server."""
     seconds = options.minutes * 60 or (8.0 if options.quick else 60.0)
     many, few = (400, 100) if options.quick else (10_000, 1_000)
     loads = {
@@ -119,7 +119,7 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     yield Figure(f"{name}: server CPU time", used / elapsed * 100, "% of a core")
     yield Figure(f"{name}: spans lost", spans - server.visible_spans(load.run_id), "spans", budget=0)
     yield Figure(f"{name}: requests that had to be sent again", sum(one.refused for one in sent), "requests")
-    yield Figure(f"{name}: flush interval that the server asked for", max(one.interval_s for one in sent), "s")
+    yield Figure(f"{name}: flush interval that the server requested", max(one.interval_s for one in sent), "s")
     yield Figure(f"{name}: server memory, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB", budget=2048)
     if len(memory) > 1:
         yield Figure(f"{name}: server memory, halfway", memory[len(memory) // 2] / _MEBIBYTE, "MiB")
@@ -132,7 +132,7 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
 
 
 def _costs(server: ServerProcess, name: str, elapsed: float) -> Iterator[Figure]:
-    """Say what diagnosis and `/metrics` cost."""
+    """Measure the cost of diagnosis and `/metrics`."""
     threads = server.get_json("/api/v1/status")["processor_seconds"]
     diagnosis = sum(seconds for thread, seconds in threads.items() if "diagnosis" in thread)
     yield Figure(f"{name}: live diagnosis", diagnosis / elapsed * 100, "% of a core", budget=3.0)
@@ -143,7 +143,7 @@ def _costs(server: ServerProcess, name: str, elapsed: float) -> Iterator[Figure]
 
 
 def _ask_views(server: ServerProcess, run_id: str, end: float) -> tuple[dict[str, list[float]], list[int]]:
-    """Ask for the views of the page in turn until the end; returns the seconds that each took, and memory by minute."""
+    """Query the views of the page in turn until the end; returns the seconds of each, and memory by minute."""
     took: dict[str, list[float]] = {view: [] for view in _VIEWS}
     memory: list[int] = []
     look_at = time.perf_counter() + _LOOK_EVERY_S
@@ -210,7 +210,7 @@ class _Simulated:
         self._sequence = 0
 
     def batch(self, interval_s: float) -> Batch:
-        """Return what the process recorded since its last batch."""
+        """Return the process's records since its last batch."""
         self._sequence += 1
         builder = BatchBuilder()
         now = time.time_ns()
@@ -235,7 +235,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Connection:
-    """A process, or the hub of several, that sends to the server at the interval it asks for."""
+    """A process, or the hub of several, that sends to the server at the interval it requests."""
 
     def __init__(self, url: str, processes: list[_Simulated]) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -245,8 +245,8 @@ class _Connection:
         self.interval_s = _FIRST_INTERVAL_S
 
     async def send_until(self, end: float) -> None:
-        """Send until the end; what was sent is acknowledged when it returns."""
-        # Processes start within a few seconds of each other, and stay out of step.
+        """Send until the end; returns once everything is acknowledged."""
+        # Processes start within a few seconds of each other, and stay unsynchronized.
         await asyncio.sleep(random.random() * 5.0)
         streams = await asyncio.open_connection(self._host, self._port)
         try:
@@ -260,7 +260,7 @@ class _Connection:
             streams[1].close()
 
     async def _deliver(self, streams: _Streams, body: bytes) -> _Streams:
-        """Send a request until it is taken; returns the connection that it was taken on."""
+        """Send a request until it is accepted; returns the connection that delivered it."""
         head = (
             f"POST {INGEST_PATH} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: {CONTENT_TYPE}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
@@ -279,7 +279,7 @@ class _Connection:
                 self.interval_s = min(max(answer.get("flush_s", 0.0), _FIRST_INTERVAL_S), _LONGEST_INTERVAL_S)
                 return streams
             if status not in {429, 503}:
-                raise RuntimeError(f"the server answered {status}: {answer}")
+                raise RuntimeError(f"the server responded with {status}: {answer}")
             self.refused += 1
             await asyncio.sleep(_RETRY_S)
 

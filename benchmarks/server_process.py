@@ -1,4 +1,4 @@
-"""A real server in a process of its own, as users start it, on free ports."""
+"""A real server in a separate process, started as users start it, on free ports."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _START_S = 60.0
 
 
 class ServerProcess:
-    """The handle of a running server; asks it over one kept connection, from one thread."""
+    """The handle of a running server; queries it over one persistent connection, from one thread."""
 
     def __init__(self, program: subprocess.Popen[bytes], record: ServerRecord, ready_s: float) -> None:
         self.url = record.url
         self.ready_s = ready_s
-        """Seconds from starting the program until it answered that it is ready."""
+        """Seconds from starting the program until it was ready."""
         self._process = psutil.Process(program.pid)
         self._status = Path(f"/proc/{program.pid}/status")
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, **parameters: Any) -> bytes:
-        """Return what the server answers to a GET.
+        """Return the response to a GET.
 
         Raises:
-            RuntimeError: it answered with an error.
+            RuntimeError: the response is an error.
         """
         given = {key: value for key, value in parameters.items() if value is not None}
         target = f"{path}?{urllib.parse.urlencode(given, doseq=True)}"
@@ -47,7 +47,7 @@ class ServerProcess:
             self._connection = None
             answer, body = self._ask(target)
         if answer.status != 200:
-            raise RuntimeError(f"GET {path} {given} was answered {answer.status}: {body[:300]!r}")
+            raise RuntimeError(f"GET {path} {given} returned {answer.status}: {body[:300]!r}")
         return body
 
     def _ask(self, target: str) -> tuple[http.client.HTTPResponse, bytes]:
@@ -58,20 +58,20 @@ class ServerProcess:
         return answer, answer.read()
 
     def get_json(self, path: str, **parameters: Any) -> Any:
-        """Return the JSON that the server answers to a GET."""
+        """Return the JSON response to a GET."""
         return json.loads(self.get(path, **parameters))
 
     def visible_spans(self, run: str) -> int:
-        """Return how many spans of a run a query sees now; 0 before the run exists."""
+        """Return the number of spans of a run that are visible now; 0 before the run exists."""
         runs = {found["run_id"] for found in self.get_json("/api/v1/runs")}
         return int(self.get_json("/api/v1/summary", run=run)["spans"]) if run in runs else 0
 
     def wait_for_spans(self, run: str, count: int, timeout_s: float = 60.0) -> float:
-        """Wait until a query sees that many spans; returns the moment, by `time.perf_counter`."""
+        """Wait until that many spans are visible; returns the time, by `time.perf_counter`."""
         end = time.perf_counter() + timeout_s
         while (seen := self.visible_spans(run)) < count:
             if time.perf_counter() > end:
-                raise RuntimeError(f"{count} spans were recorded, {seen} are visible: the figure would mean nothing.")
+                raise RuntimeError(f"{count} spans were recorded, {seen} are visible: the figure would be meaningless.")
             time.sleep(0.05)
         return time.perf_counter()
 
@@ -85,7 +85,7 @@ class ServerProcess:
         return int(self._process.memory_info().rss)
 
     def peak_memory_bytes(self) -> int:
-        """Return the most memory that the server has used so far; only what it uses now where that is not known."""
+        """Return the server's peak memory; its current memory where the peak is unknown."""
         if not self._status.exists():
             return self.memory_bytes()
         line = next(line for line in self._status.read_text().splitlines() if line.startswith("VmHWM:"))

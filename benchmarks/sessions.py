@@ -1,4 +1,4 @@
-"""What a session with three phases costs the thread that runs it."""
+"""The cost of a session with three phases in the calling thread."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def run(options: Options) -> Iterator[Figure]:
         costs = measure_calls(contenders, rounds=rounds, between=monitor.flush)
         if _AREAL.exists():
             pair = {"ours": _plain_sessions(monitor), "AReaL": areal_sessions(_original_areal(folder))}
-            # The median turn has no write of AReaL's file in it, which its caller pays for after each 256 sessions.
+            # The median round has no file write, which AReaL's caller pays for after every 256 sessions.
             beside = measure_calls(pair, rounds=rounds, between=monitor.flush)
         else:
             say("sessions: AReaL's tracer is not measured: run `make originals`")
         losses = monitor.get_status()["losses"]
         if losses:
-            raise RuntimeError(f"events were lost, the figures are worth nothing: {losses}")
+            raise RuntimeError(f"events were lost, so the figures are meaningless: {losses}")
     off = measure_calls({"off": _sessions(Monitor())}, rounds=rounds)
     yield Figure("session with 3 phases", costs["ours"] / 1000, "µs", budget=12.0)
     if beside:
@@ -64,7 +64,7 @@ def _sessions(monitor: Monitor) -> Loop:
 
 
 def _plain_sessions(monitor: Monitor) -> Loop:
-    """What AReaL records of a session, and no more."""
+    """A session with only the data that AReaL records."""
     session, phase = monitor.session, monitor.phase
 
     def loop(calls: int) -> None:
@@ -108,7 +108,7 @@ def _original_areal(folder: str) -> Any:
 
 
 def areal_sessions(tracer: Any) -> Loop:
-    """The same session through AReaL's tracer, or one that takes its place, as its workflow executor drives it."""
+    """The same session through AReaL's tracer, or a replacement for it, as its workflow executor drives it."""
     tasks: Callable[[], int] = count().__next__
     phase = tracer.trace_session_phase
 

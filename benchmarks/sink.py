@@ -1,4 +1,4 @@
-"""A server in another process that acknowledges every batch and does nothing else until it is asked for totals."""
+"""A server in another process that acknowledges every batch and does nothing else until totals are requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_insight.schema import decode, read_frames
 
 
 class Totals(NamedTuple):
-    """What has arrived."""
+    """The events that have arrived."""
 
     spans: int
     counters: dict[str, float]
@@ -30,7 +30,7 @@ class Sink:
         self.url: str = control.recv()
 
     def take_totals(self) -> Totals:
-        """Return what arrived since the last time, and forget it."""
+        """Return the totals since the last call, and reset them."""
         self._control.send("totals")
         return Totals(*self._control.recv())
 
@@ -82,7 +82,7 @@ def _totals(bodies: list[bytes]) -> Totals:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    bodies: list[bytes] = []  # noqa: RUF012  # shared by all connections on purpose
+    bodies: list[bytes] = []  # noqa: RUF012  # intentionally shared by all connections
 
     def do_POST(self) -> None:  # the name that http.server calls
         self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
@@ -94,4 +94,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_arguments: object) -> None:
-        """Stay silent."""
+        """Log nothing."""

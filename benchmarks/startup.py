@@ -1,4 +1,4 @@
-"""How soon a server is ready, and what it needs when it is empty."""
+"""The startup time of a server, and the memory of an empty one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The smallest useful example: record a few steps of a simulated training, then print what was recorded.
+"""The smallest useful example: record a few steps of a simulated training run, then print the records.
 
-Run it with `python -m examples.quickstart`. It records to the server when one runs, else to files that it reads back.
+Run it with `python -m examples.quickstart`. It records to a running server, else to files that it reads back.
 """
 
 import os
@@ -35,7 +35,7 @@ def generate(prompt: int) -> None:
 
 
 def train() -> None:
-    """Run the simulated training; the states show what the lane `trainer` is doing."""
+    """Run the simulated training; states show what the lane `trainer` is doing."""
     for step in range(1, STEPS + 1):
         with insight.step(step):  # everything recorded in this block belongs to the step
             with insight.trace_state("rollout", state_lane_id="trainer"):
@@ -76,13 +76,13 @@ def print_summary(directory: Path) -> None:
 
 
 def main() -> None:
-    """Record, finish, show."""
+    """Record, finish, and show the result."""
     server = os.environ.get("RL_INSIGHT_SERVER_URL") or getattr(find_local_server(), "url", None)
     with tempfile.TemporaryDirectory() as directory:
         to_files = {"server": {"backend": "file"}, "file": {"directory": directory}}
         insight.init("examples", "quickstart", None if server else to_files, role="trainer", rank=0)
         train()
-        insight.finish()  # delivers what is still buffered
+        insight.finish()  # delivers buffered events
         if server:
             print(f"Recorded {STEPS} steps. See them at {server}")
         else:

@@ -1,4 +1,4 @@
-"""Small trainings for the pictures of the guides: `python scripts/guide_runs.py trl`; see `make-guide-pictures`."""
+"""Small training runs for the guides' screenshots: `python scripts/guide_runs.py trl`; see `make-guide-pictures`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ dice = random.Random(7)
 
 
 def module(name: str, source: str) -> types.ModuleType:
-    """Make a module of a framework that is not installed, with the signatures of its public code."""
+    """Create a module of a framework that is not installed, with the signatures of its public code."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         part = ".".join(parts[:depth])
@@ -31,7 +31,7 @@ def module(name: str, source: str) -> types.ModuleType:
 
 
 def use_tests() -> None:
-    """Make the trainings of the tests importable, also where another package has a module of that name."""
+    """Make the training runs of the tests importable, even if another package has a module of that name."""
     package = types.ModuleType("tests")
     package.__path__ = [str(Path(__file__).parents[1] / "tests")]
     sys.modules["tests"] = package

@@ -1,1 +1,1 @@
-"""Hardware readings beside those of `nvidia-smi`, on a machine with GPUs: a check by hand, not a benchmark."""
+"""Compares hardware readings with those of `nvidia-smi`, on a machine with GPUs: a manual check, not a benchmark."""

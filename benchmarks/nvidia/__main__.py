@@ -1,4 +1,4 @@
-"""A look at what this machine's hardware shows: `python -m benchmarks.nvidia`."""
+"""Prints this machine's hardware readings: `python -m benchmarks.nvidia`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_insight.hardware.selection import choose_sources
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print readings, or compare them with `nvidia-smi`; returns 0, 1 when they disagree, 2 when there is nothing."""
+    """Print readings, or compare them with `nvidia-smi`; returns 0, 1 if they disagree, 2 if there are none."""
     options = _parser().parse_args(arguments)
     if options.compare_nvidia_smi:
         return _compare(options)
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nvidia", description=__doc__)
-    parser.add_argument("--once", action="store_true", help="read once and end")
+    parser.add_argument("--once", action="store_true", help="read once and exit")
     parser.add_argument("--json", action="store_true", help="print JSON, one line per reading")
     parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="time between readings")
     parser.add_argument("--source", action="append", metavar="NAME", help="ray, nvml or host; may be repeated")
-    parser.add_argument("--compare-nvidia-smi", action="store_true", help="read beside nvidia-smi and compare")
+    parser.add_argument("--compare-nvidia-smi", action="store_true", help="compare the readings with nvidia-smi")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to compare")
     parser.add_argument("--load", action="store_true", help="keep the GPUs busy meanwhile")
     return parser
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _watch(sources: list[Source], options: argparse.Namespace) -> None:
     stop = threading.Event()
-    for source in sources:  # CPU shares need two looks
+    for source in sources:  # CPU utilization needs two readings
         source.read(stop)
     time.sleep(0.2 if options.once else options.interval)
     while True:

@@ -1,4 +1,4 @@
-"""Puts NVML's readings beside those of `nvidia-smi`."""
+"""Compares NVML's readings with those of `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RESOLUTION = {
     "temperature_celsius": 1.0,
     "sm_clock_hertz": 15e6,
 }
-"""The smallest difference that the tool itself can show."""
+"""The resolution of the tool."""
 _PERIOD_S = 0.5
 _LOAD_START_S = 120.0
 
@@ -45,20 +45,20 @@ class Comparison(msgspec.Struct, frozen=True):
     ours: float
     nvidia_smi: float
     noise: float
-    """Standard deviation of what `nvidia-smi` showed from one reading to the next."""
+    """Standard deviation of `nvidia-smi`'s readings."""
     agrees: bool
-    """The means differ by no more than two standard errors, or what the tool can show at all."""
+    """Whether the means differ by at most two standard errors, or by the tool's resolution."""
 
 
 def compare_with_nvidia_smi(seconds: float, *, load: bool) -> tuple[list[Comparison], str | None]:
-    """Read both side by side for a while; returns the comparisons and what kept the GPUs busy.
+    """Read both concurrently for a while; returns the comparisons and the kind of load.
 
     Raises:
         RuntimeError: there is nothing to compare; the message says why.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        raise RuntimeError("nvidia-smi was not found: it comes with the driver.")
+        raise RuntimeError("nvidia-smi was not found: it is part of the driver.")
     source = NvmlSource(pcie=False)
     if not source.is_available():
         raise RuntimeError("NVML cannot be used here: is nvidia-ml-py installed, and is there a GPU?")
@@ -71,7 +71,7 @@ def compare_with_nvidia_smi(seconds: float, *, load: bool) -> tuple[list[Compari
 
 @contextlib.contextmanager
 def _load(seconds: float) -> Iterator[str | None]:
-    """Keep the GPUs busy from a process of its own, and go on when it has begun."""
+    """Keep the GPUs busy from a separate process, and continue once it has begun."""
     command = [sys.executable, "-m", "benchmarks.nvidia.load", str(seconds + 10)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # our own module
         giving_up = threading.Timer(_LOAD_START_S, process.kill)
@@ -80,7 +80,7 @@ def _load(seconds: float) -> Iterator[str | None]:
             engine = (process.stdout.readline().strip() if process.stdout else "") or None
             giving_up.cancel()
             if engine:
-                time.sleep(3.0)  # utilisation is a mean over up to a second, power over as long
+                time.sleep(3.0)  # utilization and power are means over up to a second
             yield engine
         finally:
             giving_up.cancel()
@@ -119,7 +119,7 @@ def _query(tool: str) -> dict[str, dict[str, float]]:
 
 
 def parse_query(text: str) -> dict[str, dict[str, float]]:
-    """Read the tool's lines; what it does not know (`[N/A]`) is left out.
+    """Parse the tool's lines; unknown values (`[N/A]`) are skipped.
 
     >>> parse_query("0, 97, 1024, 350.5, 41, [N/A]")["0"]["power_watts"]
     350.5

@@ -1,4 +1,4 @@
-"""Keeps the GPUs busy, to check readings against: with PyTorch, CuPy, or nothing but the driver.
+"""Keeps the GPUs busy, to check readings under load: with PyTorch, CuPy, or only the driver.
 
 python -m benchmarks.nvidia.load SECONDS
 """
@@ -17,14 +17,14 @@ _FILL_BYTES = 4 * 1024**3
 
 
 def run_load(seconds: float) -> str | None:
-    """Keep every GPU busy for a while; returns what did it, None when nothing here can."""
+    """Keep every GPU busy for a while; returns the library that did, or None if none can."""
     for name, prepare in (("torch", _torch), ("cupy", _cupy), ("libcuda", _libcuda)):
         try:
             work = prepare()
-        except Exception as error:  # missing, of another CUDA version, no GPU: the next may do
+        except Exception as error:  # missing, for another CUDA version, or no GPU: try the next
             print(f"{name}: {error!r}", file=sys.stderr)  # a command's output
             continue
-        print(name, flush=True)  # tells the parent that the load runs
+        print(name, flush=True)  # signals the parent that the load is running
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             work()
@@ -66,7 +66,7 @@ def _cupy() -> Callable[[], None]:
 
 
 def _libcuda() -> Callable[[], None]:
-    """Fill memory over and over through the driver's own library: no toolkit is needed for that."""
+    """Fill memory repeatedly through the driver library, which needs no toolkit."""
     cuda = ctypes.CDLL("libcuda.so.1")
 
     def check(status: int, what: str) -> None:

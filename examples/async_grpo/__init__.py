@@ -7,7 +7,7 @@ The training is real (the reward increases); only the delays are simulated. Read
 `agent`     one sample from prompt to reward: generate, call the tool, score  (instrumented)
 `tool`      the calculator: the client and its HTTP server                    (instrumented: one trace across processes)
 `rollout`   a rollout worker: many concurrent samples, with the newest weights  (instrumented)
-`samples`   what workers send to the trainer, and the buffer with bounded staleness
+`samples`   the samples that workers send to the trainer, and the buffer with bounded staleness
 `grpo`      advantages and the clipped update
 `trainer`   the training loop                                                 (instrumented)
 `interruptions`  evaluations, checkpoints, a slow start

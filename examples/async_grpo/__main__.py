@@ -1,4 +1,4 @@
-"""Lets `python -m examples.async_grpo` start the launcher."""
+"""Makes `python -m examples.async_grpo` start the launcher."""
 
 import sys
 

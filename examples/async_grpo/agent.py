@@ -77,7 +77,7 @@ class Agent:
         with insight.phase("generate", tokens=tokens) as turn:
             await self._pace.generate(tokens)
             choice = policy.choose(context, self._rng)
-            # Texts are only recorded with --capture-text; otherwise, their lengths are.
+            # Text is only recorded with --capture-text; otherwise, only its length is.
             calls = choice.token == CALL_TOOL
             turn.set_attribute("response", "I ask the calculator." if calls else str(choice.token))
             return choice

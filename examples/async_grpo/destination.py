@@ -25,7 +25,7 @@ STOP_SECONDS = 10.0
 
 
 class DestinationError(Exception):
-    """There is nowhere to record to."""
+    """No destination is available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def open_destination(context: SpawnContext, url: str | None, directory: Path | N
     """Find or start the destination of the run, for the duration of the block.
 
     Args:
-        context: makes the server's process, should one be needed.
+        context: Creates the server's process, if one is needed.
         url: A server; without one, a server that runs on this machine is used, else one is started.
         directory: Record to files there and use no server.
     """

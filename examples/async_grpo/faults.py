@@ -25,10 +25,10 @@ FAULTS = {
     "kl_blowup": "the reported KL explodes",
     "stale": "the reported staleness is 12",
 }
-"""What happens from `fault_at` on, by name."""
+"""Effects from step `fault_at` on, by name."""
 
 VICTIM = 1
-"""The rank of the worker that has trouble."""
+"""The rank of the faulty worker."""
 
 
 class Fault:
@@ -39,21 +39,21 @@ class Fault:
         self._at = at
 
     def is_on(self, name: str, step: int) -> bool:
-        """Return whether a fault is there in a step."""
+        """Return whether a fault is active in a step."""
         return self._name == name and step >= self._at
 
     def delay(self, name: str, step: int, seconds: float) -> None:
-        """Take longer, if a fault is there."""
+        """Take longer, if a fault is active."""
         if self.is_on(name, step):
             time.sleep(seconds)
 
     def hang(self, name: str, step: int) -> None:
-        """Never come back, if a fault is there."""
+        """Never return, if a fault is active."""
         while self.is_on(name, step):
             time.sleep(1.0)
 
     def freeze(self, name: str, step: int) -> None:
-        """Stop this process without a word, as the kernel does to one that ran out of memory, if a fault is there."""
+        """Freeze this process silently, if a fault is active."""
         if self.is_on(name, step):
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -18,7 +18,7 @@ QUESTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """How often a run stops training for something else; None for never."""
+    """How often a run interrupts training; None for never."""
 
     slow_start_s: float = 0.0
     """How much longer each of the first updates takes, like one that compiles."""
@@ -37,7 +37,7 @@ class Interruptions:
         return self.checkpoint_every is not None and step % self.checkpoint_every == 0
 
     def first_policy(self) -> Policy:
-        """Return the policy that training begins with."""
+        """Return the initial policy of the training."""
         if not self.resume or not self.checkpoint.exists():
             return Policy()
         with np.load(self.checkpoint) as saved:

@@ -126,7 +126,7 @@ def start_tool_server(context: SpawnContext, children: Children) -> int:
 
 def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog=program, description="A small asynchronous GRPO training on a toy task.")
+    parser = argparse.ArgumentParser(prog=program, description="A small asynchronous GRPO run on a toy task.")
     parser.add_argument("--steps", type=whole_number, help="stop training after this many steps (default: never)")
     parser.add_argument(
         "--exit", action="store_true", help="exit after the last step, with a summary; requires --steps"
@@ -156,8 +156,8 @@ def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
         "--checkpoint", type=Path, default=Path("async_grpo-checkpoint.npz"), help="path of the checkpoint"
     )
     besides.add_argument("--resume", action="store_true", help="continue from the checkpoint, if there is one")
-    besides.add_argument("--capture-text", action="store_true", help="record the texts of some samples of each step")
-    trouble = parser.add_argument_group("trouble on purpose")
+    besides.add_argument("--capture-text", action="store_true", help="record the text of some samples of each step")
+    trouble = parser.add_argument_group("injected faults")
     trouble.add_argument("--straggler", type=int, metavar="RANK", help="this rollout worker is 3 times slower")
     trouble.add_argument("--hang", action="store_true", help="one tool call never returns")
     trouble.add_argument("--errors", action="store_true", help="the tool fails in bursts")
@@ -169,7 +169,7 @@ def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
     if options.exit and options.steps is None:
         parser.error("--exit needs --steps: without it the training never ends.")
     if options.directory is not None and not options.no_server:
-        parser.error("--directory goes with --no-server: a server keeps the run itself.")
+        parser.error("--directory requires --no-server: a server stores the run itself.")
     if options.straggler is not None and not 0 <= options.straggler < options.workers:
         parser.error(f"--straggler must be a rank from 0 to {options.workers - 1}.")
     return options

@@ -1,6 +1,6 @@
 """The policy: a linear softmax that writes an answer token by token, and may call the calculator first.
 
-It represents a language model. Its features are what a model would have from pretraining: the kind of question, the
+It represents a language model. Its features are those of a pretrained model: the kind of question, the
 digits of a sum (but not of a product), and the digits that the tool returned. It has to learn how to use them.
 """
 

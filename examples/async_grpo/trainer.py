@@ -139,7 +139,7 @@ class Trainer:
         insight.metric_gauge("staleness_max", max(lags))
         same = mean(len({sample.reward for sample in group.samples}) == 1 for group in groups)
         insight.metric_gauge("uniform_group_fraction", same, "Groups with one reward, which teach nothing")
-        insight.metric_gauge("queue_depth", self._queue_depth(), "Groups that wait for the trainer")
+        insight.metric_gauge("queue_depth", self._queue_depth(), "Groups queued for the trainer")
 
     def _told(self, name: str, value: float, step: int) -> float:
         """Return a statistic as it is reported, which a fault may change."""

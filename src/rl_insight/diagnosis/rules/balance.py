@@ -72,7 +72,7 @@ class _Balance(StepRule):
 
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("waiting", 0.3, "Share of the step that the waiting side waits"),
-        Parameter("idle", 0.1, "Largest share of the step that the busy side is idle"),
+        Parameter("idle", 0.1, "Maximum share of the step that the busy side is idle"),
     )
     requires = Input(_follower, "states of the trainer and of the rollout in different processes")
     rank = 80

@@ -76,7 +76,7 @@ class SlowTool(_CallRule):
     parameters = (
         Parameter("factor", 3, "p95 relative to the baseline"),
         Parameter("median_factor", 1.5, "Median relative to the baseline"),
-        Parameter("floor_s", 1.0, "Smallest p95, in seconds"),
+        Parameter("floor_s", 1.0, "Minimum p95, in seconds"),
     )
     rank = 46
     explains = frozenset({"step_regression", "rollout_bound", "long_tail", "gpu_idle_in_rollout"})
@@ -134,7 +134,7 @@ class SlowTool(_CallRule):
 
 
 class ToolErrors(_CallRule):
-    """Calls of a tool or sandbox are failing."""
+    """Calls to a tool or sandbox are failing."""
 
     threshold = (
         "More than {share:.0%} of a tool's calls in the last 5 steps failed, at least {least} of them, which its usual "
@@ -143,7 +143,7 @@ class ToolErrors(_CallRule):
     remedy = "Retry only infrastructure errors, and fix the environment that the error names."
     parameters = (
         Parameter("share", 0.05, "Share of failed calls"),
-        Parameter("least", 5, "Fewest failed calls"),
+        Parameter("least", 5, "Minimum number of failed calls"),
         Parameter("critical", 0.5, "Share of failed calls that is critical"),
         Parameter("chance", 1e-5, "Probability of this many failures in a healthy tool"),
     )
@@ -204,7 +204,7 @@ class SlowReward(StepShare):
         Parameter("share", 0.2, "Share of the step"),
         Parameter("factor", 3, "p95 of scoring relative to the baseline"),
         Parameter("median_factor", 1.5, "Median of scoring relative to the baseline"),
-        Parameter("floor_s", 1.0, "Smallest p95 of scoring, in seconds"),
+        Parameter("floor_s", 1.0, "Minimum p95 of scoring, in seconds"),
     )
     rank = 46
     explains = frozenset({"step_regression", "rollout_bound", "long_tail"})

@@ -104,7 +104,7 @@ class StuckEngine(DeviceRule):
         "Requests have been running for {still_s} s without a single token; or it is asleep with requests waiting."
     )
     remedy = "Check the stack of the engine's core process, and pause and resume around the weight update."
-    parameters = (Parameter("still_s", 30, "Longest time without a token, in seconds"),)
+    parameters = (Parameter("still_s", 30, "Maximum time without a token, in seconds"),)
     rank = 15
     explains = frozenset({
         "stalled_run", "stuck_session", "rollout_bound", "step_regression", "engine_queue", "gpu_idle_in_rollout",
@@ -179,8 +179,8 @@ class EngineQueue(DeviceRule):
 
     threshold = (
         "At least {factor} times as many requests waiting as running in every reading over {window_s} s: a warning if "
-        "the queue keeps growing (rank correlation {trend}), else info, as the queue of a batch submitted at once "
-        "drains."
+        "the queue keeps growing (rank correlation {trend}), otherwise info, because the queue of a batch "
+        "submitted at once drains."
     )
     remedy = "Add replicas, or limit the requests in flight."
     parameters = (
@@ -222,7 +222,7 @@ class ColdPrefixCache(StepRule):
     remedy = "Route all samples of a prompt to one replica; salt the cache with the version instead of resetting it."
     parameters = (
         Parameter("share", 0.5, "Hit rate relative to the expected one"),
-        Parameter("least", 0.2, "Lowest hit rate before for a drop to count"),
+        Parameter("least", 0.2, "Minimum previous hit rate for a drop to count"),
     )
     requires = engine_input({"hit_rate"}, {*_PREFIX})
     confirmation = PERSISTENT

@@ -20,7 +20,7 @@ _FINITE = ("loss", "critic_loss", "gradient_norm", "kl", "entropy", "reward")
 class NonFinite(Rule):
     """A loss, gradient, KL, entropy or reward is NaN or infinite."""
 
-    threshold = "A single value, without any warm-up. Names the first metric that turned."
+    threshold = "A single value, without any warm-up. Names the first metric affected."
     remedy = "Stop and roll back; check the precision, and that no micro-batch is larger than a rank's share."
     requires = Input(
         lambda model: model.metrics.names() & set(_FINITE),
@@ -36,7 +36,7 @@ class NonFinite(Rule):
     def _begin(self) -> None:
         self._places: dict[str, int] = {}
         self._first: Signal | None = None
-        """The metric that turned first, while values are bad."""
+        """The first metric affected, while values are bad."""
         self._good_steps = 0
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
@@ -75,7 +75,7 @@ class NonFinite(Rule):
             key=("non_finite",),
             start_ns=time_ns,
             metrics=[track.name, *others],
-            evidence=[fact("metrics that turned", len(bad))],
+            evidence=[fact("metrics affected", len(bad))],
         )
 
 
@@ -105,7 +105,10 @@ class EntropyCollapse(BaselineRule):
         "falling over 20 points, while the reward gains less than 2% of its range; in 3 of 5 steps."
     )
     remedy = "Raise the upper clip, add an entropy bonus or KL-Cov, raise the temperature, or lower the learning rate."
-    parameters = (Parameter("share", 0.25, "Share of the early entropy"), Parameter("ceiling", 0.5, "Never above this"))
+    parameters = (
+        Parameter("share", 0.25, "Share of the early entropy"),
+        Parameter("ceiling", 0.5, "Only below this value"),
+    )
     metrics = ("entropy",)
     warm_up = 3
     learns = False
@@ -129,7 +132,7 @@ class EntropyExplosion(BaselineRule):
 
     threshold = "At least {factor} times its baseline and at least {floor}, without a rising reward; in 3 of 5 steps."
     remedy = "Set the entropy coefficient to 0, lower the upper clip, and mask truncated responses."
-    parameters = (Parameter("factor", 3, "Relative to the baseline"), Parameter("floor", 1.0, "Never below this"))
+    parameters = (Parameter("factor", 3, "Relative to the baseline"), Parameter("floor", 1.0, "Only above this value"))
     metrics = ("entropy",)
 
     def _compare(self, at: MetricLook, usual: float) -> list[Signal]:
@@ -144,7 +147,7 @@ class KlBlowup(BaselineRule):
 
     threshold = "At least {factor} times its baseline and above {floor}, in 3 of 5 steps."
     remedy = "Lower the learning rate, raise the KL coefficient, or use the k2 or k3 estimator."
-    parameters = (Parameter("factor", 10, "Relative to the baseline"), Parameter("floor", 0.1, "Never below this"))
+    parameters = (Parameter("factor", 10, "Relative to the baseline"), Parameter("floor", 0.1, "Only above this value"))
     metrics = ("kl",)
     rank = 54
     explains = frozenset({"reward_drop", "length_explosion", "entropy_explosion"})
@@ -289,7 +292,7 @@ class MismatchAfterSync(BaselineRule):
     )
     parameters = (
         Parameter("factor", 5, "Relative to the points before the jump"),
-        Parameter("smallest", 0.01, "Smallest value that matters"),
+        Parameter("smallest", 0.01, "Minimum value that matters"),
     )
     metrics = ("probability_difference", "logprob_difference", "mismatch_kl")
     warm_up = 3

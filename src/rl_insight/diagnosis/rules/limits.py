@@ -57,11 +57,13 @@ class Truncation(_Limit):
 class StaleSamples(_Limit):
     """Samples are stale."""
 
-    threshold = "Samples are more than {mean} versions old on average, or more than {largest} at most, in 3 of 5 steps."
+    threshold = (
+        "Samples are more than {mean} versions old on average, or the oldest more than {largest}, in 3 of 5 steps."
+    )
     remedy = "Shrink the queue, sync weights faster, or give the trainer more capacity."
     parameters = (
         Parameter("mean", 4, "Mean staleness, in versions"),
-        Parameter("largest", 8, "Largest staleness, in versions"),
+        Parameter("largest", 8, "Maximum staleness, in versions"),
     )
     metrics = ("staleness_mean", "staleness_max")
     limits: ClassVar[Mapping[str, str]] = {"staleness_mean": "mean", "staleness_max": "largest"}
@@ -86,7 +88,7 @@ class DeadGroups(_Limit):
     """Most groups have identical rewards and teach nothing."""
 
     threshold = (
-        "At least {limit:.0%} of groups have the same reward for all samples in 3 of 5 steps; critical from "
+        "At least {limit:.0%} of groups have the same reward for all samples in 3 of 5 steps; critical at "
         "{critical:.0%}. If the mean reward is at least {easy:.0%} of the best, the tasks are too easy: one severity "
         "lower, and info once they are solved."
     )
@@ -154,9 +156,9 @@ class ImportanceWeights(_Limit):
     )
     remedy = "Use fewer minibatches, less staleness, or rejection sampling."
     parameters = (
-        Parameter("low", 0.5, "Smallest mean weight"),
-        Parameter("high", 2.0, "Largest mean weight"),
-        Parameter("size", 0.3, "Smallest effective sample size"),
+        Parameter("low", 0.5, "Minimum mean weight"),
+        Parameter("high", 2.0, "Maximum mean weight"),
+        Parameter("size", 0.3, "Minimum effective sample size"),
     )
     metrics = ("importance_weight", "effective_sample_size")
     title = "Importance weights are off: {name} is {raw}"
@@ -213,7 +215,7 @@ class SmallEffectiveBatch(_Limit):
 
 
 class ToolFailures(_Limit):
-    """Tool calls fail, by the framework's own metric."""
+    """Tool calls fail, according to the framework's own metric."""
 
     threshold = "More than {limit:.0%} of tool calls fail in 3 of 5 steps."
     remedy = "Retry only infrastructure errors, and fix the environment."

@@ -39,7 +39,7 @@ class ThrottledGpu(_Machine):
     parameters = (
         _WINDOW,
         Parameter("clock", 0.9, "Clock relative to the median of the peers"),
-        Parameter("busy", 0.8, "Lowest utilization"),
+        Parameter("busy", 0.8, "Minimum utilization"),
         Parameter("hot", 85, "Temperature, in °C"),
         Parameter("power", 0.98, "Share of the power limit"),
     )
@@ -123,7 +123,7 @@ class DiskFull(_Machine):
     """A disk is filling up."""
 
     threshold = (
-        "At least {limit:.0%} of the disk is in use, as read in the last {window_s} s; critical from {critical:.0%}."
+        "At least {limit:.0%} of the disk is in use, as read in the last {window_s} s; critical at {critical:.0%}."
     )
     remedy = "Remove old checkpoints, and move the spill directory."
     parameters = (
@@ -156,7 +156,7 @@ class MemoryLeak(_Machine):
         "More than {now:.0%} of the memory is in use; or it has grown steadily over {window_s} s and will reach 95% "
         "within {hours} h. Names the process that accounts for {process_share:.0%} of the host's growth."
     )
-    needs = "memory of hosts; names a process if the memory of processes is recorded too"
+    needs = "host memory; names a process if process memory is recorded too"
     remedy = "Find the process whose resident memory grows; restart it between steps until it is fixed."
     parameters = (
         Parameter("now", 0.93, "Share in use"),
@@ -295,7 +295,7 @@ class GpuIdleInRollout(StepRule):
     parameters = (
         Parameter("limit", 0.3, "Mean utilization"),
         Parameter("peers", 0.6, "Utilization relative to the median of the hosts"),
-        Parameter("readings", 10, "Fewest readings"),
+        Parameter("readings", 10, "Minimum number of readings"),
     )
     requires = GPUS
     rank = 62

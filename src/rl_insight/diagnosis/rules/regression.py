@@ -113,7 +113,7 @@ class StepRegression(StepRule):
     parameters = (
         Parameter("deviations", 4, "Median absolute deviations above the baseline"),
         Parameter("share", 0.15, "Share of the baseline"),
-        Parameter("floor_s", 0.2, "Smallest excess, in seconds"),
+        Parameter("floor_s", 0.2, "Minimum excess, in seconds"),
         Parameter("errors", 4, "Standard errors between the last 5 steps and those before"),
         Parameter("tail", 1.3, "Slowest tenth of the steps relative to the median that counts as a heavy tail"),
         Parameter("patience_s", 300, "How long a busy machine may slow all work, in seconds"),

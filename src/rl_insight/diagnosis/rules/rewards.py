@@ -149,7 +149,7 @@ class FailingReward(StepRule):
     remedy = "Respect the judge's rate limit, retry, and mark failed samples instead of scoring them 0."
     parameters = (
         Parameter("share", 0.05, "Share of failed reward phases"),
-        Parameter("least", 5, "Fewest failed phases"),
+        Parameter("least", 5, "Minimum number of failed phases"),
         Parameter("critical", 0.5, "Share of failed phases that is critical"),
         Parameter("chance", 1e-5, "Probability of this many failures in a healthy reward"),
         Parameter("jump", 0.25, "Rise of the share of zero rewards"),
@@ -159,7 +159,7 @@ class FailingReward(StepRule):
             any(state_kind(name) == "reward" for name, _ in model.call_book.by_tool)
             or any(session.reward is not None for session in list(model.sessions)[-50:])
         ),
-        "reward phases of sessions, or sessions with their reward",
+        "reward phases of sessions, or sessions with a reward",
         "use rl_insight.phase and session.finalize(reward=...)",
     )
     rank = 43
@@ -221,12 +221,12 @@ class ConstantReward(MetricRule):
     """The reward is constant."""
 
     threshold = (
-        "The mean reward changes by less than {change} over {steps} steps; if the value was frequent before, over so "
-        "many that chance explains it with a probability of at most {chance}."
+        "The mean reward changes by less than {change} over {steps} steps; if the value was frequent before, over "
+        "enough steps that the probability of chance is at most {chance}."
     )
     remedy = "Test the verifier on gold answers, and check the prompt template."
     parameters = (
-        Parameter("change", 1e-6, "Largest change of the mean"),
+        Parameter("change", 1e-6, "Maximum change of the mean"),
         Parameter("steps", 5, "Steps without a change"),
         Parameter("chance", 1e-5, "Probability of this many equal rewards, by how often the value was seen before"),
     )
@@ -262,7 +262,7 @@ class RewardHacking(MetricRule):
 
     threshold = (
         "The last two evaluations fell, to {drop:.0%} below the best and by {noise} times their noise, while the "
-        "training reward rose over {points} steps: info; a warning from {severe:.0%} below the best."
+        "training reward rose over {points} steps: info; a warning at {severe:.0%} below the best."
     )
     needs = "a reward, and evaluations such as val-core/*, eval/* or validation/accuracy"
     remedy = "Read the samples with the highest rewards; fix the reward, raise the KL coefficient, or stop early."
@@ -271,7 +271,7 @@ class RewardHacking(MetricRule):
         Parameter("severe", 0.3, "Drop that is a warning"),
         Parameter("noise", 4, "Multiple of the noise of the evaluations"),
         Parameter("points", 30, "Training steps over which the reward rose"),
-        Parameter("evaluations", 5, "Fewest evaluations"),
+        Parameter("evaluations", 5, "Minimum number of evaluations"),
     )
     metrics = ("held_out",)
     warm_up = 0
@@ -313,7 +313,7 @@ class NoisyReward(MetricRule):
     parameters = (
         Parameter("variation", 0.5, "Standard deviation as a share of the mean"),
         Parameter("points", 20, "Steps in the window"),
-        Parameter("trend", 0.3, "Largest rank correlation with time that counts as no trend"),
+        Parameter("trend", 0.3, "Maximum rank correlation with time that counts as no trend"),
     )
     metrics = ("reward",)
 

@@ -77,7 +77,7 @@ class SlowWeightSync(StepShare):
     remedy = "Send weights in buckets over NCCL, send only deltas, or use IPC if engines are colocated."
     parameters = (
         Parameter("share", 0.15, "Share of the step"),
-        Parameter("floor_s", 1.0, "Shortest time, in seconds"),
+        Parameter("floor_s", 1.0, "Minimum time, in seconds"),
         Parameter("factor", 3, "Time relative to the median before"),
     )
     rank = 47
@@ -148,7 +148,7 @@ class SlowValidation(_OccasionalShare):
     parameters = (
         Parameter("share", 0.2, "Share of the last 10 steps"),
         Parameter("factor", 5, "One validation relative to the median step"),
-        Parameter("floor_s", 5.0, "Shortest time, in seconds"),
+        Parameter("floor_s", 5.0, "Minimum time, in seconds"),
     )
     kind, metric, what = "validation", "validation_time", "validation"
     severity = "info"
@@ -164,8 +164,8 @@ class SlowCheckpoint(_OccasionalShare):
     remedy = "Save asynchronously, write to the local disk first, and set the group timeout above the time of a save."
     parameters = (
         Parameter("share", 0.1, "Share of the last 10 steps"),
-        Parameter("longest_s", 300, "Longest single save, in seconds: half of the usual NCCL timeout"),
-        Parameter("floor_s", 5.0, "Shortest time, in seconds"),
+        Parameter("longest_s", 300, "Maximum time of a single save, in seconds: half of the usual NCCL timeout"),
+        Parameter("floor_s", 5.0, "Minimum time, in seconds"),
     )
     kind, metric, what = "checkpoint", "checkpoint_time", "checkpoints"
 
@@ -178,7 +178,7 @@ class DataStarvation(StepShare):
 
     threshold = "Loading data takes {share:.0%} of the step and {floor_s} s, in 3 of 5 steps."
     remedy = "Add data-loader workers, prefetch, or keep a local copy."
-    parameters = (Parameter("share", 0.1, "Share of the step"), Parameter("floor_s", 0.05, "Shortest time, in seconds"))
+    parameters = (Parameter("share", 0.1, "Share of the step"), Parameter("floor_s", 0.05, "Minimum time, in seconds"))
     rank = 47
     explains = frozenset({"step_regression"})
     kind, metric, what = "data", "data_time", "loading data"
@@ -190,7 +190,7 @@ class SwitchOverhead(StepShare):
     threshold = "Switching takes {share:.0%} of the step and {floor_s} s, in 3 of 5 steps."
     needs = "a metric such as timing_s/switch_to_rollout or sleep_time"
     remedy = "Use separate pools, or switch less often."
-    parameters = (Parameter("share", 0.15, "Share of the step"), Parameter("floor_s", 1.0, "Shortest time, in seconds"))
+    parameters = (Parameter("share", 0.15, "Share of the step"), Parameter("floor_s", 1.0, "Minimum time, in seconds"))
     rank = 60
     kind, metric, what = "switch", "switch_time", "switching"
 
@@ -210,7 +210,7 @@ class UnattributedTime(StepRule):
     remedy = "Add a state around it; it is often logging, a blocking tracker call, or moving objects between processes."
     parameters = (
         Parameter("share", 0.2, "Share of the step"),
-        Parameter("floor_s", 1.0, "Shortest time, in seconds"),
+        Parameter("floor_s", 1.0, "Minimum time, in seconds"),
         Parameter("factor", 2, "Time relative to the median of the steps before"),
     )
     requires = Input(

@@ -65,17 +65,17 @@ class StalledRun(MomentRule):
     )
     remedy = "Start with the stacks of the named process; restart it, or restart the run from its last checkpoint."
     parameters = (
-        Parameter("early_s", 15, "Shortest suspicious time without any activity, in seconds"),
+        Parameter("early_s", 15, "Minimum suspicious time without any activity, in seconds"),
         Parameter("early_factor", 2, "Suspicious multiple of the longest usual time without any activity"),
-        Parameter("stuck_s", 12, "Shortest suspicious time in one state of the leading role, in seconds"),
+        Parameter("stuck_s", 12, "Minimum suspicious time in one state of the leading role, in seconds"),
         Parameter("stuck_factor", 5, "Multiple of the 99th percentile of a state of the leading role"),
-        Parameter("suspect_s", 30, "Shortest suspicious silence, in seconds"),
+        Parameter("suspect_s", 30, "Minimum suspicious silence, in seconds"),
         Parameter("suspect_factor", 3, "Suspicious multiple of the 99th percentile of step times"),
-        Parameter("hang_s", 120, "Shortest silence that counts as a hang, in seconds"),
+        Parameter("hang_s", 120, "Minimum silence that counts as a hang, in seconds"),
         Parameter("hang_factor", 10, "Multiple of the median step time that counts as a hang"),
-        Parameter("first_s", 3600, "Shortest hang before any step has finished, in seconds"),
+        Parameter("first_s", 3600, "Minimum hang before any step has finished, in seconds"),
         Parameter("patience", 6, "Factor for the first step, validation and checkpoints"),
-        Parameter("paused_s", 600, "Longest pause with nothing open that is only info, unless stacks rule out a pause"),
+        Parameter("paused_s", 600, "Maximum pause with nothing open that is only info, unless stacks rule out a pause"),
     )
     requires = Input(
         lambda model: model.steps.current is not None or model.usual,
@@ -256,9 +256,9 @@ class CollectiveHang(MomentRule):
     needs = "states of at least three ranks of a role"
     remedy = "Check the stack and the flight-recorder dump of the missing rank; the NCCL timeout fires much later."
     parameters = (
-        Parameter("ranks", 3, "Fewest ranks that must be waiting"),
-        Parameter("missing", 1, "Most ranks that may be missing"),
-        Parameter("shortest_s", 12, "Shortest wait, in seconds"),
+        Parameter("ranks", 3, "Minimum number of ranks that must be waiting"),
+        Parameter("missing", 1, "Maximum number of ranks that may be missing"),
+        Parameter("shortest_s", 12, "Minimum wait, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
         Parameter("critical_s", 60, "Wait that is critical, in seconds"),
         Parameter("patience", 6, "Factor for the first steps"),

@@ -263,8 +263,8 @@ class SlowNetwork(RoleRule):
     parameters = (
         Parameter("share", 0.5, "Bytes per second relative to the median of the hosts"),
         Parameter("ratio", 1.33, "Time in the state relative to the median of the hosts"),
-        Parameter("hosts", 3, "Fewest hosts to compare"),
-        Parameter("floor_bytes", 1e7, "Fewest bytes per second of the median host"),
+        Parameter("hosts", 3, "Minimum number of hosts to compare"),
+        Parameter("floor_bytes", 1e7, "Minimum bytes per second of the median host"),
     )
     rank = 40
     is_local = True

@@ -21,7 +21,7 @@ class _StuckKind(MomentRule):
     what: ClassVar[str]
     asks_stacks = True
     parameters = (
-        Parameter("shortest_s", 12, "Shortest age, in seconds"),
+        Parameter("shortest_s", 12, "Minimum age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of its duration"),
         Parameter("critical_s", 60, "Age that is critical, in seconds"),
     )
@@ -110,7 +110,7 @@ class StuckSession(MomentRule):
     )
     remedy = "Give each rollout a wall-clock timeout, and each tool or sandbox a shorter one."
     parameters = (
-        Parameter("shortest_s", 20, "Shortest age, in seconds"),
+        Parameter("shortest_s", 20, "Minimum age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the phase's duration"),
         Parameter("warning_s", 60, "Age that is a warning, in seconds"),
     )

@@ -18,7 +18,7 @@ class TelemetryGap(MomentRule):
 
     threshold = "Any loss; a process that has missed three heartbeats; a clock that is off by {clock_s} s."
     remedy = "Raise the buffer sizes, record less, or find out why the process cannot reach the server."
-    parameters = (Parameter("clock_s", 5.0, "Largest clock offset, in seconds"),)
+    parameters = (Parameter("clock_s", 5.0, "Maximum clock offset, in seconds"),)
     rank = 90
 
     def _look(self, model: RunModel) -> list[Signal]:
