@@ -50,9 +50,9 @@ def test_every_property_of_the_page_has_a_test():
 
 def test_lines_are_measured_against_the_surfaces_that_the_styles_have():
     styles = (ROOT / "web/src/styles.css").read_text("utf-8")
-    colours = (ROOT / "web/src/colours.ts").read_text("utf-8")
+    colors = (ROOT / "web/src/colors.ts").read_text("utf-8")
     light, dark = re.findall(r"--surface: (#[0-9a-f]{6});", styles)
-    assert f'SURFACES: Readonly<Record<Theme, string>> = {{ light: "{light}", dark: "{dark}" }}' in colours
+    assert f'SURFACES: Readonly<Record<Theme, string>> = {{ light: "{light}", dark: "{dark}" }}' in colors
 
 
 def send(server, builder, *, run, role="trainer", sequence=1, **fields):

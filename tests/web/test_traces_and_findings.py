@@ -1,4 +1,4 @@
-"""Ways out of the page and into the timeline: traces for Perfetto, steps as colours, findings."""
+"""Ways out of the page and into the timeline: traces for Perfetto, steps as colors, findings."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_trace_that_cannot_be_made_is_explained(page, recorded):
     page.get_by_text("too many spans.").wait_for()
 
 
-def test_colour_by_step_asks_for_the_steps_of_the_spans(page, recorded):
+def test_color_by_step_asks_for_the_steps_of_the_spans(page, recorded):
     open_timeline(page)
     with page.expect_response(lambda answer: "/api/v1/timeline" in answer.url and "steps=true" in answer.url) as asked:
         page.get_by_role("radio", name="Step").click()

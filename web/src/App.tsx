@@ -14,7 +14,7 @@ import { useUrlState } from "./url";
 import { useAnswer } from "./useQuery";
 import { VIEWS } from "./views";
 
-/** The page: navigation, run picker and the view that the address names. */
+/** The page: navigation, run picker and the view in the address. */
 export function App() {
   const [chosenRun] = useUrlState("run", "");
   const [keptRun, setKeptRun] = useState("");
@@ -27,7 +27,7 @@ export function App() {
 }
 
 interface ShellProps {
-  /** The run that the address names; empty for the latest. */
+  /** The run in the address; empty for the latest. */
   chosenRun: string;
   /** The run that was the latest when the page was opened. */
   keptRun: string;
@@ -98,7 +98,7 @@ function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: bo
   );
 }
 
-/** The smallest program that shows something here. */
+/** The smallest program that records something. */
 function firstLines(server: string): string {
   return `import rl_insight as insight
 

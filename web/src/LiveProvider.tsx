@@ -1,10 +1,10 @@
 import { type ReactNode, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { type Live, LiveConnection, LiveContext } from "./live";
 
-/** Keeps the stream of one run open and gives its state to `useLive`. */
+/** Keeps the stream of one run open and provides its state to `useLive`. */
 export function LiveProvider({ run, children }: { run: string | null; children: ReactNode }) {
   const [connection, setConnection] = useState(() => new LiveConnection(run));
-  // A page that was paused stays so when its run becomes known or another one is chosen.
+  // A paused page stays paused when its run becomes known or another one is chosen.
   const isPaused = useRef(false);
   useEffect(() => {
     const opened = new LiveConnection(run);

@@ -1,4 +1,4 @@
-// Everything the page asks the server, in one place. Names and types are those of the API; see /docs on the server.
+// All requests to the server, in one place. Names and types are those of the API; see /docs on the server.
 import type { RunNotes, SavedViews, SqlResult, paths } from "./generated/schema";
 
 export type * from "./generated/schema";
@@ -6,11 +6,11 @@ export type * from "./generated/schema";
 type Value = string | number | bigint | boolean | readonly (string | number)[] | null | undefined;
 export type Parameters = Record<string, Value>;
 
-/** An answer that is not the one hoped for; the message is the server's own sentence where there is one. */
+/** A failed request; the message is the server's, if it sent one. */
 export class ApiError extends Error {
   constructor(
     message: string,
-    /** The HTTP status; 0 when the server was not reached. */
+    /** The HTTP status; 0 if the server could not be reached. */
     readonly status: number,
   ) {
     super(message);
@@ -23,7 +23,7 @@ export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Returns a query string; missing values are left out, lists repeat their key, large numbers are written in full. */
+/** Returns a query string; missing values are omitted, lists repeat their key, large numbers are written in full. */
 export function queryString(parameters: Parameters): string {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
@@ -36,7 +36,7 @@ export function queryString(parameters: Parameters): string {
 }
 
 function text(value: string | number | bigint | boolean): string {
-  // Nanoseconds since 1970 are past 2^53: as a BigInt they are written without an exponent.
+  // Nanoseconds since 1970 exceed 2^53: as a BigInt they are written without an exponent.
   return typeof value === "number" && Number.isInteger(value) ? BigInt(value).toString() : String(value);
 }
 
@@ -67,7 +67,7 @@ async function sentence(response: Response): Promise<string> {
     const body = (await response.json()) as { error?: unknown };
     if (typeof body.error === "string") return body.error;
   } catch {
-    // Not JSON: a proxy in between, perhaps.
+    // Not JSON: perhaps from a proxy.
   }
   return `The server responded with ${response.status} ${response.statusText}.`;
 }
@@ -86,13 +86,13 @@ const server: DataSource = {
 
 let source = server;
 
-/** Has everything answered by another source than the server; called before the first question. */
+/** Replaces the server as the source; called before the first request. */
 export function answerFrom(other: DataSource): void {
   source = other;
 }
 
 type Got<Path> = Path extends { get: infer Operation } ? Operation : never;
-/** What can be asked for: the paths of the query API, without their prefix. */
+/** The routes of the query API, without their prefix. */
 export type Route = {
   [Path in keyof paths]: Path extends `/api/v1/${infer Name}`
     ? paths[Path] extends { get: object }
@@ -103,7 +103,7 @@ export type Route = {
 type OperationOf<R extends Route> = Got<paths[`/api/v1/${R}`]>;
 type ParametersOf<Operation> = Operation extends { parameters: { query?: infer Query } } ? NonNullable<Query> : never;
 
-// A time may be a BigInt, a list is only read, and what may be left out is undefined, never null.
+// A time may be a BigInt, lists are read-only, and optional values are undefined, never null.
 type Widened<Key, V> = V extends null
   ? never
   : V extends number
@@ -136,9 +136,9 @@ export type TraceQuery = QueryOf<"trace">;
 export type AnswerOf<R extends Route> =
   OperationOf<R> extends { responses: { 200: { content: { "application/json": infer Answer } } } } ? Answer : never;
 
-/** Asks a route. */
+/** Queries a route. */
 export function get<R extends Route>(route: R, query: QueryOf<R>, signal?: AbortSignal): Promise<AnswerOf<R>> {
-  // A query has no index signature; its fields are plain values all the same.
+  // A query has no index signature, but its fields are plain values.
   return source.get<AnswerOf<R>>(route, query as Parameters, signal);
 }
 
@@ -173,12 +173,12 @@ export const api = {
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
 };
 
-/** Loads a trace, which is too large to be taken apart here. */
+/** Loads a trace, which is too large to be parsed here. */
 export async function loadTrace(query: TraceQuery): Promise<Blob> {
   return (await answered(`/api/v1/trace?${queryString(query)}`, {})).blob();
 }
 
-/** A value of a chart line as a number; JSON carries NaN and infinities as text. */
+/** A value of a chart line as a number; in JSON, NaN and infinities are strings. */
 export function lineValue(value: number | string | null | undefined): number | null {
   return value === null || value === undefined ? null : Number(value);
 }

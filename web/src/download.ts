@@ -1,4 +1,4 @@
-// Saving what is on show: as text, or as a picture of a chart.
+// Saves visible data as text, or a chart as an image.
 import { token } from "./theme";
 
 /** Saves a file. */
@@ -8,11 +8,11 @@ export function saveBlob(name: string, blob: Blob): void {
   link.href = address;
   link.download = fileName(name);
   link.click();
-  // The browser needs the address until it has begun to write.
+  // The browser needs the URL until it has begun to write.
   window.setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** A name that every file system takes. */
+/** A name that every file system accepts. */
 export function fileName(text: string): string {
   return text.replaceAll(/[^\w.-]+/g, "_").slice(0, 120);
 }
@@ -23,7 +23,7 @@ export function saveText(name: string, text: string, type: string): void {
 
 export interface LegendEntry {
   label: string;
-  colour: string;
+  color: string;
 }
 
 const HEAD = 28;
@@ -57,7 +57,7 @@ export function savePicture(
   shown.forEach((entry, index) => {
     const x = 12 + (index % columns) * 240;
     const y = HEAD + canvas.height / ratio + LINE * (Math.floor(index / columns) + 0.5);
-    context.fillStyle = entry.colour;
+    context.fillStyle = entry.color;
     context.fillRect(x, y - 5, 9, 9);
     context.fillStyle = token("--text-muted");
     context.fillText(entry.label, x + 15, y, 215);

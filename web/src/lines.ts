@@ -8,12 +8,12 @@ export interface AlignedLine {
 }
 
 export interface AlignedLines {
-  /** Ascending: nanoseconds or steps, as they came. */
+  /** Ascending: nanoseconds or steps, unconverted. */
   x: number[];
   lines: AlignedLine[];
 }
 
-/** Puts lines on one x axis; where a line has no value there is a gap. */
+/** Puts lines on one x axis, with gaps where a line has no value. */
 export function align(lines: readonly Line[], name = ""): AlignedLines {
   const x = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other);
   const place = new Map(x.map((value, index) => [value, index]));

@@ -18,7 +18,7 @@ class FakeStream implements Stream {
   }
 }
 
-/** A world whose clock only the test turns. */
+/** An environment whose clock only the test advances. */
 class World implements Surroundings {
   time = 0;
   readonly streams: FakeStream[] = [];

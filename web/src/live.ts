@@ -1,16 +1,16 @@
 // The live stream: notifies the page of changes, without the data.
-// The connection is a plain class, so that its reconnecting can be tested without a browser; `useLive` shows it to React.
+// The connection is a plain class, so that reconnects can be tested without a browser; `useLive` connects it to React.
 import { createContext, useContext } from "react";
 
 export type LiveState = "live" | "paused" | "disconnected";
 
-/** What `EventSource` offers, as far as it is used here. */
+/** The part of `EventSource` used here. */
 export interface Stream {
   addEventListener(type: string, listener: (event: { data?: string; lastEventId?: string }) => void): void;
   close(): void;
 }
 
-/** The world outside, so that a test can turn its clock. */
+/** The environment, so that a test can control its clock. */
 export interface Surroundings {
   open(address: string): Stream;
   now(): number;
@@ -20,11 +20,11 @@ export interface Surroundings {
 
 export interface LiveSnapshot {
   state: LiveState;
-  /** Grows by one, at most once a second, when there is something new to show. */
+  /** Incremented when there is new data, at most once per second. */
   version: number;
-  /** The newest training step heard of. */
+  /** The newest reported training step. */
   step: number | null;
-  /** When the newest data was sent, by the sender's clock, in nanoseconds; 0 when nothing was heard yet. */
+  /** When the newest data was sent, by the sender's clock, in nanoseconds; 0 before the first report. */
   latestNs: number;
 }
 
@@ -57,7 +57,7 @@ const browser: Surroundings = {
   cancel: (timer) => window.clearTimeout(timer),
 };
 
-/** Keeps a stream open, reopens it after the server or the network was away, and resumes after what it has seen. */
+/** Keeps a stream open, reopens it after the server or the network was down, and resumes where it left off. */
 export class LiveConnection {
   private snapshot: LiveSnapshot = { state: "disconnected", version: 0, step: null, latestNs: 0 };
   private readonly listeners = new Set<() => void>();
@@ -150,7 +150,7 @@ export class LiveConnection {
     this.retryMs = FIRST_RETRY_MS;
     if (id) this.seen = Number(id);
     this.update({ state: "live" });
-    // Whatever happened while away is seen by looking again.
+    // Query again to see what happened in the meantime.
     this.refreshSoon();
   }
 
@@ -168,7 +168,7 @@ export class LiveConnection {
   }
 
   private onError(): void {
-    // Browsers retry automatically only after some failures; closing and opening again treats all of them alike.
+    // Browsers retry automatically only after some failures; closing and reopening handles all of them the same way.
     this.disconnect();
     this.update({ state: "disconnected" });
     this.retryTimer = this.world.later(() => {
@@ -224,7 +224,7 @@ export const LiveContext = createContext<Live>({
   resume: () => undefined,
 });
 
-/** The live state of the run on show; `version` grows at most once a second when there is something new. */
+/** The live state of the visible run; `version` is incremented at most once per second when there is new data. */
 export function useLive(): Live {
   return useContext(LiveContext);
 }

@@ -6,7 +6,7 @@ import { useAnswer } from "./useQuery";
 
 const NO_MARKS: readonly Mark[] = [];
 
-/** The marks of the run on show. */
+/** The marks of the visible run. */
 export const MarksContext = createContext<readonly Mark[]>(NO_MARKS);
 
 export function useMarks(): readonly Mark[] {
@@ -31,7 +31,7 @@ export function markToken(mark: Pick<Mark, "kind">): string {
   return TOKENS[mark.kind] ?? "--accent";
 }
 
-/** A mark in a line. */
+/** A mark as one line of text. */
 export function markText(mark: Mark): string {
   const many = mark.count > 1 ? ` (${mark.count} times)` : "";
   const step = mark.step === null ? "" : `, step ${mark.step}`;

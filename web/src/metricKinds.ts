@@ -14,7 +14,7 @@ const KINDS: Readonly<Record<string, MetricKind>> = {
   histogram: { short: "dist", isRate: false, isDistribution: true },
 };
 
-/** A kind by its name in the API; one that this page does not know is shown as plain values. */
+/** A kind by its name in the API; an unknown kind is shown as plain values. */
 export function kindOf(name: string): MetricKind {
   return KINDS[name] ?? { short: name, isRate: false, isDistribution: false };
 }

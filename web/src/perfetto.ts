@@ -1,10 +1,10 @@
-// Traces of a run for Perfetto: saved as a file, or handed to the viewer in another tab.
+// Traces of a run for Perfetto: saved as a file, or passed to the viewer in another tab.
 import { type TraceQuery, loadTrace } from "./api";
 import { fileName, saveBlob } from "./download";
 
 const VIEWER = "https://ui.perfetto.dev";
 const PING_MS = 100;
-/** A viewer that has not answered by then is not coming: most likely there is no internet. */
+/** A viewer that has not responded by then will not: most likely there is no internet access. */
 const PATIENCE_MS = 15_000;
 
 /** Saves a trace as a file; returns null if there is no message to show. */
@@ -13,10 +13,10 @@ export async function saveTrace(query: TraceQuery, title: string): Promise<null>
   return null;
 }
 
-/** Opens a trace in the Perfetto viewer. It goes from this page into that tab, and to no server.
+/** Opens a trace in the Perfetto viewer. It is passed directly to that tab and not uploaded.
  *
- * Must be called by a click: browsers open no tab otherwise. Where the viewer cannot be reached, the trace is saved; the
- * sentence that is returned says so.
+ * Must be called from a click, or browsers block the tab. If the viewer cannot be reached, the trace is saved, and the
+ * returned message says so.
  */
 export async function openInPerfetto(query: TraceQuery, title: string): Promise<string | null> {
   const tab = window.open(VIEWER);
@@ -40,7 +40,7 @@ export async function openInPerfetto(query: TraceQuery, title: string): Promise<
   }
 }
 
-/** Asks a tab until it answers; false when it does not, or was closed. */
+/** Pings a tab until it responds; false if it does not, or was closed. */
 function answers(tab: Window): Promise<boolean> {
   return new Promise((resolve) => {
     const asked = performance.now();

@@ -11,11 +11,11 @@ export interface StepDuration {
 }
 
 export interface ReportFacts {
-  /** What hotspots, spans and sessions are of, in words. */
+  /** A description of the scope of hotspots, spans and sessions. */
   scope: string;
   /** The step of the scope; null for the entire run. */
   step: number | null;
-  /** The time that spans are of, in nanoseconds. */
+  /** The time range of the spans, in nanoseconds. */
   startNs: number;
   endNs: number;
   /** The end of the run: open work is as old as it was then. */
@@ -25,7 +25,7 @@ export interface ReportFacts {
 
 let facts: ReportFacts | null = null;
 
-/** Says that this is a report; called before anything is drawn. */
+/** Marks the page as a report; called before anything is drawn. */
 export function setReportFacts(known: ReportFacts): void {
   facts = known;
 }

@@ -1,13 +1,13 @@
-// Which run the page shows when the address names none: the latest, which it then keeps.
+// Which run the page shows if the address has none: the latest, which it then keeps.
 import type { RunInfo } from "./api";
 
 interface Shown {
   run: string | undefined;
-  /** A run that began after the one on show, which was the latest when the page was opened. */
+  /** A run that began after the visible one, which was the latest when the page was opened. */
   newer: string | undefined;
 }
 
-/** Returns the run to show; `runs` are in the order of the server, the latest first. */
+/** Returns the run to show; `runs` are in the server's order, latest first. */
 export function runToShow(runs: readonly RunInfo[], chosen: string, kept: string): Shown {
   if (chosen !== "") return { run: chosen, newer: undefined };
   const latest = runs.find((one) => !one.problem)?.run_id;

@@ -1,4 +1,4 @@
-// What all searches with conditions share: `status:failed longer:2s task:"a b" some words`.
+// The common part of all searches with conditions: `status:failed longer:2s task:"a b" some words`.
 
 /** Splits at spaces; quotes keep a value with spaces together. */
 function tokens(text: string): string[] {
@@ -10,15 +10,15 @@ export function unquoted(token: string): string {
 }
 
 interface Parsed {
-  /** What is looked for as text. */
+  /** The words to search for as text. */
   words: string[];
   /** An error message for invalid input. */
   problem: string | null;
 }
 
 /**
- * Reads words and conditions. `take` gets each condition that has a value, and returns what is wrong with it;
- * `plain` returns whether it took a token that has no prefix.
+ * Parses words and conditions. `take` receives each condition that has a value, and returns an error message for an
+ * invalid one; `plain` returns whether it accepted a token without a prefix.
  */
 export function parseConditions(
   text: string,
@@ -30,7 +30,7 @@ export function parseConditions(
   let problem: string | null = null;
   for (const token of tokens(text)) {
     if (plain(token)) continue;
-    // An address is text; anything else with a colon is meant as a condition.
+    // A URL is text; anything else with a colon is a condition.
     const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
     if (found === null) {
       if (unquoted(token) !== "") words.push(unquoted(token));
@@ -47,14 +47,14 @@ export function parseConditions(
 
 const UNITS: Readonly<Record<string, number>> = { "": 1, us: 1e-6, ms: 1e-3, s: 1, m: 60, min: 60, h: 3600 };
 
-/** Reads `2s`, `500ms` or `3min`; null where it is not a duration. */
+/** Parses `2s`, `500ms` or `3min`; null if it is not a duration. */
 export function parseSeconds(text: string): number | null {
   const found = /^(\d+(?:\.\d+)?)\s*([a-z]*)$/i.exec(text);
   const unit = found === null ? undefined : UNITS[found[2]!.toLowerCase()];
   return found === null || unit === undefined ? null : Number(found[1]) * unit;
 }
 
-/** Says how a duration is written. */
+/** Describes the format of a duration. */
 export function noDuration(value: string): string {
   return `cannot parse “${value}” as a duration: use longer:2s, longer:500ms or longer:3min.`;
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { binsOf, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
 
 describe("quantile", () => {
-  it("interpolates between neighbours", () => {
+  it("interpolates between neighbors", () => {
     expect(quantile([1, 2, 3, 4], 0.5)).toBe(2.5);
     expect(quantile([1, 2, 3, 4], 1)).toBe(4);
   });

@@ -1,4 +1,4 @@
-// Quantiles and histograms of values that are in the page.
+// Quantiles and histograms of loaded values.
 
 /** The value below which a share (0 to 1) of sorted values lies, interpolated; null for none. */
 export function quantile(sorted: readonly number[], share: number): number | null {
@@ -34,7 +34,7 @@ export interface Spread {
   sorted: readonly number[];
 }
 
-/** How values are spread; what is not a number is left out. */
+/** The spread of values; NaN is ignored. */
 export function spreadOf(values: Iterable<number | null | undefined>): Spread {
   const sorted = [...values]
     .filter((value): value is number => Number.isFinite(value))
@@ -49,20 +49,20 @@ export function spreadOf(values: Iterable<number | null | undefined>): Spread {
   };
 }
 
-/** Level lines at p50 and p95, as wide as the values are many: for a chart of points. */
+/** Horizontal lines at p50 and p95, with one point per value, for a chart of points. */
 export function quantileLines(
   values: readonly number[],
-): { label: string; colour: string; values: number[]; isLine: true; isDashed: true }[] {
+): { label: string; color: string; values: number[]; isLine: true; isDashed: true }[] {
   const spread = spreadOf(values);
   return (
     [
       ["p50", spread.p50, "#8a8f98"],
       ["p95", spread.p95, "#c8553d"],
     ] as const
-  ).flatMap(([label, level, colour]) =>
+  ).flatMap(([label, level, color]) =>
     level === null
       ? []
-      : [{ label, colour, values: values.map(() => level), isLine: true as const, isDashed: true as const }],
+      : [{ label, color, values: values.map(() => level), isLine: true as const, isDashed: true as const }],
   );
 }
 
@@ -72,7 +72,7 @@ export interface Bin {
   count: number;
 }
 
-/** Counts sorted values in equal intervals; with a scale in powers where they spread over more than two decades. */
+/** Counts sorted values in equal intervals; on a logarithmic scale if they span more than two decades. */
 export function binsOf(sorted: readonly number[], wanted: number): Bin[] {
   const low = sorted[0];
   const high = sorted.at(-1);
@@ -92,7 +92,7 @@ export function binsOf(sorted: readonly number[], wanted: number): Bin[] {
   return bins;
 }
 
-/** Where a value stands among bins, from 0 to 1; the bins' own scale, so that marks fit the bars. */
+/** The position of a value among bins, from 0 to 1, on the bins' own scale, so that marks line up with the bars. */
 export function placeInBins(bins: readonly Bin[], value: number): number {
   const index = bins.findIndex((bin) => value <= bin.to);
   if (index < 0) return 1;

@@ -9,7 +9,7 @@ const system = window.matchMedia("(prefers-color-scheme: dark)");
 system.addEventListener("change", apply);
 
 let chosen = stored();
-// Drawing asks for this and not for `system.matches`: reading that just after a change makes Chromium drop the event.
+// Drawing reads this and not `system.matches`: reading that right after a change makes Chromium drop the event.
 let shown: Theme = "light";
 
 function stored(): Theme | null {
@@ -17,7 +17,7 @@ function stored(): Theme | null {
     const value = window.localStorage.getItem(STORED);
     return value === "dark" || value === "light" ? value : null;
   } catch {
-    return null; // storage may be forbidden; the system's choice then holds
+    return null; // storage may be forbidden; then the system's choice applies
   }
 }
 
@@ -26,7 +26,7 @@ function store(value: Theme | null): void {
     if (value === null) window.localStorage.removeItem(STORED);
     else window.localStorage.setItem(STORED, value);
   } catch {
-    // Storage may be forbidden; the choice then holds until the page is closed.
+    // Storage may be forbidden; then the choice lasts until the page is closed.
   }
 }
 
@@ -53,7 +53,7 @@ function toggle(): void {
   apply();
 }
 
-/** The theme, and a function that changes to the other. Choosing what the system has follows the system again. */
+/** The theme, and a function that switches it. Choosing the system's theme follows the system again. */
 export function useTheme(): [Theme, () => void] {
   return [useSyncExternalStore(subscribe, () => shown), toggle];
 }

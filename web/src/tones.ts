@@ -1,4 +1,4 @@
-// From which age on work that has not ended is long, and from which on it is stuck.
+// The ages from which open work counts as long, and as stuck.
 
 export type Tone = "good" | "warning" | "bad" | "plain";
 
@@ -7,17 +7,17 @@ interface Bound {
   seconds: number;
 }
 
-/** So many times the usual duration, and at least so many seconds. */
+/** A multiple of the usual duration, and a minimum in seconds. */
 const LONG: Bound = { times: 3, seconds: 30 };
 const STALLED: Bound = { times: 10, seconds: 120 };
 
-/** How an age compares with a usual duration, both in seconds. */
+/** The tone of an age relative to the usual duration, both in seconds. */
 export function toneOfAge(age: number, usual: number): Tone {
   const isPast = (bound: Bound) => age >= Math.max(bound.seconds, bound.times * (usual || 0));
   return isPast(STALLED) ? "bad" : isPast(LONG) ? "warning" : "good";
 }
 
-/** How the age of open work compares with the longest that is common; plain where none of its like has ended. */
+/** The tone of the age of open work relative to its long durations; plain if no such work has ended. */
 export function toneOfWork(age: number, long: number | null): Tone {
   return long === null ? "plain" : toneOfAge(age, long);
 }

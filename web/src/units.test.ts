@@ -87,7 +87,7 @@ test("long text is cut, short text is not", () => {
   expect(shorten("</script>", 10)).toBe("</script>");
 });
 
-describe("moments of another day say the day", () => {
+describe("times of another day say the day", () => {
   const at = (text: string) => new Date(text).getTime() * 1e6;
   const today = at("2026-03-05T12:00:00");
 
@@ -98,15 +98,15 @@ describe("moments of another day say the day", () => {
   });
 
   test("along an axis, once for each day", () => {
-    const moments = ["2026-03-03T22:00:00", "2026-03-03T23:00:00", "2026-03-04T00:00:00", "2026-03-04T01:00:00"].map(
+    const times = ["2026-03-03T22:00:00", "2026-03-03T23:00:00", "2026-03-04T00:00:00", "2026-03-04T01:00:00"].map(
       at,
     );
-    expect(tickTexts(moments, today)).toEqual(["03-03 22:00", "23:00:00", "03-04 00:00", "01:00:00"]);
+    expect(tickTexts(times, today)).toEqual(["03-03 22:00", "23:00:00", "03-04 00:00", "01:00:00"]);
     expect(tickTexts([at("2026-03-05T09:30:00")], today)).toEqual(["09:30:00"]);
   });
 
   test("along a short axis, no two are the same", () => {
-    const moments = ["2026-03-05T09:30:00.000", "2026-03-05T09:30:00.500", "2026-03-05T09:30:01.000"].map(at);
-    expect(tickTexts(moments, today)).toEqual(["09:30:00.000", "09:30:00.500", "09:30:01.000"]);
+    const times = ["2026-03-05T09:30:00.000", "2026-03-05T09:30:00.500", "2026-03-05T09:30:01.000"].map(at);
+    expect(tickTexts(times, today)).toEqual(["09:30:00.000", "09:30:00.500", "09:30:01.000"]);
   });
 });

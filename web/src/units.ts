@@ -114,12 +114,12 @@ export function formatDate(ns: number | null | undefined): string {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${formatClock(ns)}`;
 }
 
-/** The day of a moment: `10-09`. */
+/** The day of a time: `10-09`. */
 function dayOf(ns: number): string {
   return formatDate(ns).slice(5, 10);
 }
 
-/** A clock time; of another day than today, with the day: `10-09 14:03:22`. */
+/** A clock time; with the day unless it is today: `10-09 14:03:22`. */
 export function formatMoment(ns: number | null | undefined, todayNs: number = nowMs() * NS.ms): string {
   if (ns === null || ns === undefined) return UNKNOWN;
   return formatDate(ns).slice(0, 10) === formatDate(todayNs).slice(0, 10)
@@ -131,10 +131,10 @@ export function formatMoment(ns: number | null | undefined, todayNs: number = no
  * Clock times along an axis, with milliseconds if ticks are less than a second apart; the first tick of a day shows the
  * date, unless it is today.
  */
-export function tickTexts(moments: readonly number[], todayNs: number = nowMs() * NS.ms): string[] {
+export function tickTexts(times: readonly number[], todayNs: number = nowMs() * NS.ms): string[] {
   let day = formatDate(todayNs).slice(0, 10);
-  const isFine = moments.length > 1 && moments[1]! - moments[0]! < NS.s;
-  return moments.map((ns) => {
+  const isFine = times.length > 1 && times[1]! - times[0]! < NS.s;
+  return times.map((ns) => {
     const own = formatDate(ns).slice(0, 10);
     const text = own === day ? formatClock(ns, isFine) : `${dayOf(ns)} ${formatClock(ns).slice(0, 5)}`;
     day = own;
@@ -151,7 +151,7 @@ export function formatAgo(ns: number | null | undefined, nowNs: number = nowMs()
 
 export type Formatter = (value: number | null | undefined) => string;
 
-/** Chooses how to write a metric's values by the unit that its name ends in. */
+/** Chooses the format of a metric's values by the unit at the end of its name. */
 export function metricFormatter(name: string): Formatter {
   const base = name.toLowerCase().replace(/_(total|mean|avg|average|max|min|sum|last|p\d+)$/, "");
   if (/(_per_s|_per_second|_per_sec)$/.test(base)) return (value) => `${formatNumber(value)}/s`;

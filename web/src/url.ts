@@ -1,17 +1,17 @@
 // All state of a view is in the query part of the address: `?view=timeline&run=...&search=...`.
-// So a link shows the same thing to anyone else, and back and forward work.
+// So a link shows everyone the same thing, and back and forward work.
 import { useCallback, useMemo, useSyncExternalStore } from "react";
 
 export type UrlValue = string | number | boolean | readonly string[];
-/** `push` makes an entry in the browser's history; `replace` does not, for what changes often (zoom, search text). */
+/** `push` adds an entry to the browser's history; `replace` does not, for frequent changes (zoom, search text). */
 export type UrlMode = "push" | "replace";
 
-/** What stays when the view changes; the window is of one run. */
+/** State that is kept when the view changes; the window belongs to one run. */
 const SHARED_KEYS = ["run", "window"];
 
 const listeners = new Set<() => void>();
 
-/** The query where the browser refuses to write it into the address: some do for a file opened from disk. */
+/** The query, if the browser refuses to write it to the address, as some do for a file opened from disk. */
 let unwritten: string | null = null;
 
 function currentSearch(): string {
@@ -31,7 +31,7 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
-/** Reads a value from a query; text that does not fit the fallback's type gives the fallback. */
+/** Reads a value from a query; returns the fallback if the text does not match its type. */
 export function decode<T extends UrlValue>(query: URLSearchParams, key: string, fallback: T): T {
   if (Array.isArray(fallback)) {
     return (query.has(key) ? query.getAll(key).filter((text) => text !== "") : fallback) as unknown as T;
@@ -46,7 +46,7 @@ export function decode<T extends UrlValue>(query: URLSearchParams, key: string, 
   return text as T;
 }
 
-/** Returns a query with one value changed; a value equal to the fallback is left out, so addresses stay short. */
+/** Returns a query with one value changed; a value equal to the fallback is omitted, so addresses stay short. */
 export function encode(query: URLSearchParams, key: string, value: UrlValue, fallback: UrlValue): URLSearchParams {
   const changed = new URLSearchParams(query);
   changed.delete(key);
@@ -85,7 +85,7 @@ type Setter<T> = (value: T, mode?: UrlMode) => void;
 /** A piece of view state that lives in the address: `const [search, setSearch] = useUrlState("search", "")`.
  *
  * With a list of allowed values, others give the fallback:
- * `const [colour, setColour] = useUrlState("colour", "name", ["name", "status", "step"])`.
+ * `const [color, setColor] = useUrlState("color", "name", ["name", "status", "step"])`.
  */
 export function useUrlState<T extends string>(key: string, fallback: T, allowed: readonly T[]): [T, Setter<T>];
 export function useUrlState(key: string, fallback: string): [string, Setter<string>];
@@ -94,7 +94,7 @@ export function useUrlState(key: string, fallback: boolean): [boolean, Setter<bo
 export function useUrlState(key: string, fallback: readonly string[]): [readonly string[], Setter<readonly string[]>];
 export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly string[]): [never, Setter<UrlValue>] {
   const search = useSyncExternalStore(subscribe, currentSearch);
-  // Lists are new objects on each render, so compare their text.
+  // Lists are new objects on each render, so compare them as strings.
   const fallbackText = JSON.stringify(fallback);
   const value = useMemo(
     () => decode(new URLSearchParams(search), key, JSON.parse(fallbackText) as UrlValue),
@@ -113,7 +113,7 @@ export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly 
 
 export type LinkState = Record<string, string | number | boolean | readonly string[] | null | undefined>;
 
-/** Returns the address of a view with some state; the run stays unless the state names another. */
+/** Returns the address of a view with some state; the run is kept unless the state has another. */
 export function linkTo(view: string, state: LinkState = {}, search: string = currentSearch()): string {
   const old = new URLSearchParams(search);
   const query = new URLSearchParams({ view });

@@ -17,7 +17,7 @@ export interface QueryOptions {
   live?: boolean;
   /** False: do not query at all. */
   enabled?: boolean;
-  /** The least time between two requests (default 1000 ms); longer after slow responses. */
+  /** The minimum time between two requests (default 1000 ms); longer after slow responses. */
   everyMs?: number;
   /** Also query at this interval, without new data in the shown run: for data of other runs. */
   pollMs?: number;
@@ -44,7 +44,7 @@ interface Answer<T> {
   error: string | undefined;
 }
 
-/** Asks a route: `const { data } = useAnswer("lanes", { run })`. The route and the query form the key. */
+/** Queries a route: `const { data } = useAnswer("lanes", { run })`. The route and the query form the key. */
 export function useAnswer<R extends Route>(route: R, query: QueryOf<R>, options?: QueryOptions): Query<AnswerOf<R>> {
   return useQuery(`${route} ${keyOf(query)}`, (signal) => get(route, query, signal), options);
 }
@@ -55,7 +55,7 @@ export function keyOf(query: unknown): string {
   return JSON.stringify(query, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
 }
 
-/** Asks for data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.
+/** Queries data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.
  *
  * The key must contain everything that `ask` depends on.
  */

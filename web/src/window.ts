@@ -1,5 +1,5 @@
-// The stretch of the run that all views look at: some steps or some time. It is kept in the address as `window=37-40`
-// (steps) or `window=1794807048.166-1794807103.489` (seconds since 1970), and goes along from view to view.
+// The part of the run that all views show: some steps or a time range. It is kept in the address as `window=37-40`
+// (steps) or `window=1794807048.166-1794807103.489` (seconds since 1970), and is kept when the view changes.
 import { useCallback, useMemo } from "react";
 import type { Step } from "./api";
 import { formatCount, formatDuration, formatMoment } from "./units";
@@ -10,7 +10,7 @@ export type StepsWindow = { kind: "steps"; first: number; last: number };
 export type TimeWindow = { kind: "time"; from: number; to: number };
 export type RunWindow = StepsWindow | TimeWindow;
 
-/** Reads a window from the address; null for none. Seconds have a decimal point, steps have none. */
+/** Parses a window from the address; null for none. Seconds have a decimal point, steps have none. */
 export function parseWindow(text: string): RunWindow | null {
   const steps = /^(\d+)(?:-(\d+))?$/.exec(text);
   if (steps !== null) {
@@ -22,7 +22,7 @@ export function parseWindow(text: string): RunWindow | null {
   return from < to ? { kind: "time", from, to } : null;
 }
 
-/** A window as the address has it. */
+/** A window as in the address. */
 export function windowText(window: RunWindow | null): string {
   if (window === null) return "";
   if (window.kind === "steps") return `${window.first}-${window.last}`;
@@ -30,7 +30,7 @@ export function windowText(window: RunWindow | null): string {
   return `${window.from.toFixed(6)}-${window.to.toFixed(6)}`;
 }
 
-/** A window in words. */
+/** A description of a window. */
 export function windowTitle(window: RunWindow): string {
   if (window.kind === "time")
     return `${formatMoment(window.from * 1e9)}, ${formatDuration((window.to - window.from) * 1e9)}`;
@@ -45,7 +45,7 @@ export interface Bounds {
 
 const MOST_STEPS = 1000;
 
-/** When the steps of a window were; null while that is not known. */
+/** The time of a window's steps; null while it is unknown. */
 export function boundsOf(window: RunWindow | null, steps: readonly Step[], nowNs: number): Bounds | null {
   if (window === null) return null;
   if (window.kind === "time") return { start_ns: window.from * 1e9, end_ns: window.to * 1e9 };
@@ -57,7 +57,7 @@ export function boundsOf(window: RunWindow | null, steps: readonly Step[], nowNs
   };
 }
 
-/** The steps that overlap a window; null where none is known. */
+/** The steps that overlap a window; null if none are known. */
 export function stepsOf(window: RunWindow | null, steps: readonly Step[]): StepsWindow | null {
   if (window === null || window.kind === "steps") return window;
   const inside = steps.filter(
@@ -70,11 +70,11 @@ export function stepsOf(window: RunWindow | null, steps: readonly Step[]): Steps
 
 export interface SharedWindow {
   window: RunWindow | null;
-  /** Its time; null without a window, and while the time of its steps is not known. */
+  /** Its time; null without a window, and while the time of its steps is unknown. */
   bounds: Bounds | null;
-  /** Its steps; null without a window, or where the run has no steps in it. */
+  /** Its steps; null without a window, or if the run has no steps in it. */
   steps: StepsWindow | null;
-  /** True while a window is set whose time is not known yet. */
+  /** True while a window is set whose time is still unknown. */
   isPending: boolean;
   setWindow: (window: RunWindow | null, mode?: UrlMode) => void;
 }

@@ -2,7 +2,7 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Mark } from "../api";
-import { lineColour } from "../colours";
+import { lineColor } from "../colors";
 import { wrongPlaces } from "../lines";
 import { markText, useMarks } from "../marks";
 import { token, useTheme } from "../theme";
@@ -14,7 +14,7 @@ export interface ChartSeries {
   label: string;
   /** As many as there are x values; null leaves a gap, NaN and infinities are marked. */
   values: readonly (number | null)[];
-  colour: string;
+  color: string;
   isDashed?: boolean;
   /** Thinner and paler: for many lines behind one that matters. */
   isFaint?: boolean;
@@ -46,7 +46,7 @@ interface Props {
   hidden?: ReadonlySet<string> | undefined;
   /** Makes the legend entries toggle buttons; called with the clicked label. */
   onToggle?: ((label: string) => void) | undefined;
-  /** The part of x to set apart: the window that all views share. */
+  /** The part of x to highlight: the window that all views share. */
   band?: readonly [number, number] | null | undefined;
   /** False: show values only on hover (default true). */
   hasLegend?: boolean;
@@ -55,7 +55,7 @@ interface Props {
 /** 1, 2, 4 … bytes, up to petabytes. */
 const BINARY_STEPS = Array.from({ length: 54 }, (_, power) => 2 ** power);
 
-/** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
+/** A chart over time or steps. uPlot draws it; this synchronizes it with React, the theme and the size. */
 export function Chart(props: Props) {
   const { x, kind = "line", format = formatNumber, xKind = "time", height = 160, label, hasLegend = true } = props;
   const box = useRef<HTMLDivElement>(null);
@@ -65,7 +65,7 @@ export function Chart(props: Props) {
     () =>
       kind === "stacked"
         ? props.series
-        : props.series.map((one) => ({ ...one, colour: lineColour(one.colour, theme) })),
+        : props.series.map((one) => ({ ...one, color: lineColor(one.color, theme) })),
     [props.series, kind, theme],
   );
   const [hovered, setHovered] = useState<number | null>(null);
@@ -87,9 +87,9 @@ export function Chart(props: Props) {
   const [near, setNear] = useState<readonly Mark[]>([]);
   const latestData = useRef(data);
   latestData.current = data;
-  // What needs a new plot; new values alone do not.
+  // Changes that need a new plot; new values do not.
   const shape = JSON.stringify([
-    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint, one.isLine]),
+    series.map((one) => [one.label, one.color, one.isDashed, one.isFaint, one.isLine]),
     kind,
     xKind,
     height,
@@ -171,7 +171,7 @@ function LegendEntry({
 }) {
   const content = (
     <>
-      <i style={{ background: series.colour }} />
+      <i style={{ background: series.color }} />
       <span className="legend-name">{series.label}</span>
       {children}
     </>
@@ -251,7 +251,7 @@ function options(
     scales: {
       x: { time: xKind === "time", range: (plot) => xRange(plot.data[0], xKind, isBars) },
       y: {
-        // uPlot has its kinds of scale as a constant enum in types alone.
+        // uPlot's kinds of scale are a const enum that exists only in its types.
         // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
         distr: isLogarithmic ? 3 : 1,
         ...(range
@@ -334,8 +334,8 @@ function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
   if (kind === "stacked") {
     return {
       label: series.label,
-      fill: series.colour,
-      stroke: series.colour,
+      fill: series.color,
+      stroke: series.color,
       width: 0,
       points: { show: false },
       paths: uPlot.paths.bars!({ size: [0.82, 48] }),
@@ -343,12 +343,12 @@ function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
   }
   return {
     label: series.label,
-    stroke: series.isFaint === true ? `${series.colour}88` : series.colour,
+    stroke: series.isFaint === true ? `${series.color}88` : series.color,
     width: series.isFaint === true ? 1 : 1.6,
     dash: series.isDashed === true ? [5, 4] : [],
     spanGaps: true,
     ...(kind === "points" && series.isLine !== true
-      ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } }
-      : { points: { show: (plot, index) => hasSingleValue(plot.data[index]!), size: 6, fill: series.colour } }),
+      ? { paths: () => null, points: { show: true, size: 4, fill: series.color } }
+      : { points: { show: (plot, index) => hasSingleValue(plot.data[index]!), size: 6, fill: series.color } }),
   };
 }

@@ -4,7 +4,7 @@ import type { Formatter } from "../units";
 interface Props {
   name: string;
   spread: Spread;
-  colour: string;
+  color: string;
   format: Formatter;
 }
 
@@ -13,14 +13,14 @@ const WIDTH = 160;
 const HEIGHT = 20;
 
 /** One quantity's distribution: small bars with marks at p50, p95 and p99, and those figures. */
-export function Distribution({ name, spread, colour, format }: Props) {
+export function Distribution({ name, spread, color, format }: Props) {
   const bins = binsOf(spread.sorted, BINS);
   const highest = Math.max(1, ...bins.map((bin) => bin.count));
   const marks = [spread.p50, spread.p95, spread.p99];
   return (
     <tr>
       <th scope="row" title={name}>
-        <i className="swatch" style={{ background: colour }} /> {name}
+        <i className="swatch" style={{ background: color }} /> {name}
       </th>
       <td>
         <svg
@@ -40,7 +40,7 @@ export function Distribution({ name, spread, colour, format }: Props) {
                 y={HEIGHT - height}
                 width={WIDTH / bins.length - 0.6}
                 height={height}
-                fill={colour}
+                fill={color}
               >
                 <title>{`${format(bin.from)} to ${format(bin.to)}: ${bin.count}`}</title>
               </rect>

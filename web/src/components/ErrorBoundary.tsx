@@ -6,7 +6,7 @@ interface State {
   error: Error | null;
 }
 
-/** Keeps a failing view from taking the page with it. */
+/** Keeps a failing view from breaking the page. */
 export class ErrorBoundary extends Component<{ children: ReactNode }, State> {
   override state: State = { error: null };
 

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 
 export type Fact = readonly [name: string, value: ReactNode];
 
-/** Names and values; what is missing is left out. With `isWide`, in as many columns as there is room for. */
+/** Names and values; missing values are omitted. With `isWide`, in as many columns as fit. */
 export function Facts({ facts, isWide = false }: { facts: readonly Fact[]; isWide?: boolean }) {
   const known = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return (
@@ -17,7 +17,7 @@ export function Facts({ facts, isWide = false }: { facts: readonly Fact[]; isWid
   );
 }
 
-/** The facts of attributes: text as it is, anything else as JSON. */
+/** Attributes as facts: strings unchanged, anything else as JSON. */
 export function factsOf(attributes: Readonly<Record<string, unknown>>): Fact[] {
   return Object.entries(attributes).map(([name, value]) => [
     name,

@@ -1,6 +1,6 @@
 import { type KeyboardEvent, type MouseEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { token, useTheme } from "../theme";
-import { type Cell, type HeatMapData, type Layout, cellAt, cellBox, drawHeatMap, heatColour } from "./heatMapDrawing";
+import { type Cell, type HeatMapData, type Layout, cellAt, cellBox, drawHeatMap, heatColor } from "./heatMapDrawing";
 import { markToken, useMarks } from "../marks";
 import { placeOf } from "./chartOverlay";
 import { Tooltip } from "./Tooltip";
@@ -11,7 +11,7 @@ interface Props {
   format: (value: number) => string;
   formatX: (x: number) => string;
   xKind?: "time" | "step";
-  /** The values at the ends of the colours; by default those of the data. */
+  /** The values at the ends of the color scale; by default those of the data. */
   range?: readonly [number, number] | undefined;
   isLogarithmic?: boolean;
   height: number;
@@ -22,7 +22,7 @@ interface Props {
 
 const BOTTOM = 22;
 
-/** Values by row and time as colours; the pointer or the arrow keys read single cells. */
+/** Values by row and time as colors; the pointer or the arrow keys read single cells. */
 export function HeatMap({
   data,
   label,
@@ -68,7 +68,7 @@ export function HeatMap({
       marked,
       marks: marks.flatMap((mark) => {
         const x = placeOf(mark, xKind);
-        return x === null ? [] : [{ x: xKind === "step" ? x + 0.5 : x, colour: token(markToken(mark)) }];
+        return x === null ? [] : [{ x: xKind === "step" ? x + 0.5 : x, color: token(markToken(mark)) }];
       }),
       text: token("--text"),
       mutedText: token("--text-muted"),
@@ -112,7 +112,7 @@ export function HeatMap({
         <span>{format(ends[0])}</span>
         <i
           style={{
-            background: `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((share) => heatColour(share, theme)).join(", ")})`,
+            background: `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((share) => heatColor(share, theme)).join(", ")})`,
           }}
         />
         <span>{format(ends[1])}</span>

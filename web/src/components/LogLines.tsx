@@ -3,12 +3,12 @@ import { formatClock, formatLevel, shorten } from "../units";
 
 const LONGEST = 4000;
 
-/** The class that colours a log level. */
+/** The class that colors a log level. */
 export function levelClass(level: number): string {
   return level >= 40 ? "bad" : level >= 30 ? "warning" : "muted";
 }
 
-/** Log lines below each other, in full. */
+/** A list of log lines in full. */
 export function LogLines({ lines }: { lines: readonly LogLine[] }) {
   return (
     <>

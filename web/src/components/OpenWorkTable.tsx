@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import type { OpenWork } from "../api";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { formatCount, formatSeconds } from "../units";
 import { usualText } from "../overview/OpenWorkPanel";
 import { AGE_CLASSES, toneOfWork } from "../tones";
@@ -10,7 +10,7 @@ import { figure } from "./columns";
 import { type Column, Table } from "./Table";
 import { ViewLink } from "./ViewLink";
 
-/** Work that began and has not ended, by name: how much of it, and since when. */
+/** Unfinished work by name: the count, and the age of the oldest. */
 export function OpenWorkTable({ run, height }: { run: string; height?: number }) {
   const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
   const hasSessions = data?.some((work) => work.oldest_session_id !== null) ?? false;
@@ -57,7 +57,7 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
           }}
           title="Show the oldest in the timeline"
         >
-          <i className="swatch" style={{ background: colourOfName(work.name) }} /> {work.name}
+          <i className="swatch" style={{ background: colorOfName(work.name) }} /> {work.name}
         </ViewLink>
       ),
     },

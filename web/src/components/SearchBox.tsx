@@ -7,7 +7,7 @@ interface Props {
   placeholder?: string;
   label?: string;
   onEnter?: (isBackwards: boolean) => void;
-  /** False: `/` does not jump here, as another field of the view has that key (default true). */
+  /** False: `/` does not focus this field, because another field of the view uses it (default true). */
   hasKey?: boolean;
   ref?: Ref<HTMLInputElement>;
 }
@@ -26,24 +26,24 @@ export function SearchBox({
 }: Props) {
   const [text, setText] = useState(value);
   const input = useRef<HTMLInputElement>(null);
-  const tell = useRef(onChange);
-  tell.current = onChange;
-  const told = useRef(value);
+  const notify = useRef(onChange);
+  notify.current = onChange;
+  const reported = useRef(value);
   useImperativeHandle(ref, () => input.current as HTMLInputElement, []);
 
   useEffect(() => {
-    // Changed from outside, by the back button for example.
-    if (value !== told.current) {
-      told.current = value;
+    // Changed from outside, for example by the back button.
+    if (value !== reported.current) {
+      reported.current = value;
       setText(value);
     }
   }, [value]);
 
   useEffect(() => {
-    if (text === told.current) return undefined;
+    if (text === reported.current) return undefined;
     const timer = window.setTimeout(() => {
-      told.current = text;
-      tell.current(text);
+      reported.current = text;
+      notify.current(text);
     }, REST_MS);
     return () => window.clearTimeout(timer);
   }, [text]);

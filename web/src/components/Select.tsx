@@ -13,7 +13,7 @@ interface Props<T extends string> {
 }
 
 /** Options from their labels, in that order. */
-export function labelled<T extends string>(labels: Readonly<Record<T, string>>): readonly Option<T>[] {
+export function labeled<T extends string>(labels: Readonly<Record<T, string>>): readonly Option<T>[] {
   return Object.entries<string>(labels).map(([value, label]) => ({ value: value as T, label }));
 }
 
@@ -42,7 +42,7 @@ export function Select<T extends string>({ label, value, options, onChange, isLa
   );
 }
 
-/** A choice from a few, all of them in view. */
+/** A choice from a few options, all visible. */
 export function Choice<T extends string>({ label, value, options, onChange }: Props<T>) {
   return (
     <div className="choice" role="radiogroup" aria-label={label}>

@@ -25,7 +25,7 @@ const MARKS: Readonly<Record<string, string>> = {
   open: "▸",
 };
 
-/** A status as a word with a mark and a colour. */
+/** A status as a word with a symbol and a color. */
 export function StatusBadge({ status }: { status: string }) {
   const kind = KINDS[status];
   return (

@@ -10,7 +10,7 @@ export interface Column<Row> {
   /** A CSS grid width such as `120px` or `minmax(160px, 2fr)`. */
   width?: string;
   align?: "left" | "right";
-  /** Sorting on the server: the column can be sorted although it has no `value`. */
+  /** Sorted by the server: the column needs no `value`. */
   isSortable?: boolean;
   /** The text of the column's tooltip. */
   hint?: string;
@@ -34,7 +34,7 @@ interface VirtualProps<Row> {
   columns: readonly Column<Row>[];
   /** The number of rows, including those not loaded. */
   count: number;
-  /** The row at a place; undefined while it is not loaded. */
+  /** The row at an index; undefined while it is not loaded. */
   rowAt: (index: number) => Row | undefined;
   rowKey: (row: Row) => string;
   sort?: Sort | undefined;
@@ -165,7 +165,7 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
   );
 }
 
-/** The least widths of all columns together: narrower, the table scrolls. Every row has the same, so columns line up. */
+/** The sum of the columns' minimum widths: with less room, the table scrolls. Equal in all rows, so columns line up. */
 export function leastWidth(columns: readonly { width?: string }[]): number {
   return columns.reduce((sum, column) => sum + Number(/([\d.]+)px/.exec(column.width ?? "80px")?.[1] ?? 80), 0);
 }

@@ -11,16 +11,16 @@ import { useWindow, windowTitle } from "../window";
 interface Props {
   runs: readonly RunInfo[];
   run: string | undefined;
-  /** A run that began after the one on show. */
+  /** A run that began after the visible one. */
   newer: string | undefined;
-  /** True when no run was chosen: the one that was the latest when the page was opened is on show. */
+  /** True if no run was chosen: the page shows the run that was the latest when it was opened. */
   isLatest: boolean;
-  /** Shows what is the latest run now. */
+  /** Switches to the run that is the latest now. */
   onLatest: () => void;
   onHelp: () => void;
 }
 
-/** Which run is on show, how it is doing in a line, and whether the page is live. */
+/** The visible run, its state in one line, and whether the page is live. */
 export function TopBar({ runs, run, newer, isLatest, onLatest, onHelp }: Props) {
   return (
     <header className="top-bar">
@@ -95,10 +95,10 @@ function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "ne
   );
 }
 
-/** The run in a line: what it is, and how far it came. */
+/** The run in one line: its names and its progress. */
 export function RunLine({ run }: { run: string }) {
   const { data } = useAnswer("summary", { run }, { everyMs: 2000 });
-  // Rollouts may be a step ahead: the step of a run is the one of the role that leads the steps.
+  // Rollouts may be a step ahead: the step of a run is that of the leading role.
   const latest = useAnswer("steps", { run, limit: 1 }, { everyMs: 2000 }).data?.at(-1);
   if (data === undefined) return null;
   const facts = [
@@ -159,7 +159,7 @@ function LiveBadge() {
   );
 }
 
-/** How old the newest data is, once that is worth a word. */
+/** The age of the newest data, once it is notable. */
 function useAge(latestNs: number): string | null {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -3,16 +3,16 @@ import { type TraceQuery, errorText } from "../api";
 import { openInPerfetto, saveTrace } from "../perfetto";
 
 interface Props {
-  /** Which part of the run; asked for when a button is pressed. */
+  /** The part of the run to export; called when a button is clicked. */
   query: () => TraceQuery;
-  /** What the trace contains, in words: `the visible part`. */
+  /** A description of the trace's content: `the visible part`. */
   what: string;
   title: string;
-  /** Hears what there is to say about it; null when all is well. */
+  /** Called with a message for the user; null if there is none. */
   onMessage: (message: string | null) => void;
 }
 
-/** Takes a part of the run into Perfetto, or into a file for it. */
+/** Opens a part of the run in Perfetto, or saves it as a trace file. */
 export function TraceButtons({ query, what, title, onMessage }: Props) {
   const [isBusy, setIsBusy] = useState(false);
   const begin = (work: Promise<string | null>) => {

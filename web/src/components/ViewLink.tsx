@@ -10,7 +10,7 @@ interface Props {
   children: ReactNode;
 }
 
-/** A link to another view, with some state; opens in place, or in a new tab as any link does. */
+/** A link to another view, with some state; opens in place, or in a new tab like any link. */
 export function ViewLink({ view, state = {}, title, className, isCurrent = false, children }: Props) {
   const address = linkTo(view, state);
   const onClick = (event: MouseEvent) => {

@@ -15,16 +15,16 @@ export interface Overlay {
   wrong: readonly number[];
 }
 
-/** More marks than these get no lines, only their heads. */
+/** With more marks than this, only their heads are drawn, not their lines. */
 const MANY_MARKS = 40;
 const REACH = 6;
 
-/** Where a mark is on an axis; null where it has no place there. */
+/** The position of a mark on an axis; null if it has none. */
 export function placeOf(mark: Mark, xKind: Overlay["xKind"]): number | null {
   return xKind === "time" ? mark.time_ns / 1e9 : mark.step;
 }
 
-/** The marks near a place of the plot, in pixels from its left. */
+/** The marks near a position in the plot, in pixels from its left. */
 export function marksNear(plot: uPlot, { marks, xKind }: Overlay, left: number): Mark[] {
   return marks.filter((mark) => {
     const x = placeOf(mark, xKind);
@@ -62,9 +62,9 @@ export function drawOverlay(plot: uPlot, { marks, xKind, band, wrong }: Overlay)
   }
   context.globalAlpha = 1;
   for (const { mark, left } of rare) {
-    const colour = token(markToken(mark));
-    if (rare.length <= MANY_MARKS) line(context, left, bbox.top, bbox.top + bbox.height, colour, ratio);
-    context.fillStyle = colour;
+    const color = token(markToken(mark));
+    if (rare.length <= MANY_MARKS) line(context, left, bbox.top, bbox.top + bbox.height, color, ratio);
+    context.fillStyle = color;
     context.beginPath();
     context.moveTo(left - 4 * ratio, bbox.top);
     context.lineTo(left + 4 * ratio, bbox.top);
@@ -87,10 +87,10 @@ function line(
   x: number,
   top: number,
   bottom: number,
-  colour: string,
+  color: string,
   ratio: number,
 ): void {
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.lineWidth = ratio;
   context.setLineDash([3 * ratio, 4 * ratio]);
   context.beginPath();

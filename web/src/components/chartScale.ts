@@ -4,7 +4,7 @@ const BAR_MARGIN = 0.6;
 
 type Bounds = [number | null, number | null];
 
-/** The bounds of a chart's x axis, from its x values; null where there is nothing to show. */
+/** The bounds of a chart's x axis, from its x values; null if there is nothing to show. */
 export function xRange(x: ArrayLike<number>, kind: "time" | "step", isBars: boolean): Bounds {
   const from = x[0];
   const to = x[x.length - 1];

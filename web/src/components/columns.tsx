@@ -3,7 +3,7 @@ import type { Column } from "./Table";
 
 type More<Row> = Partial<Pick<Column<Row>, "hint" | "isSortable" | "render">>;
 
-/** A column of figures: sorted by them, right-aligned, shown as `format` says. */
+/** A sortable, right-aligned column of numbers, formatted by `format`. */
 export function figure<Row>(
   key: string,
   title: string,

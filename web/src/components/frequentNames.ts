@@ -1,7 +1,7 @@
-/** A name with more marks than these in view, such as one of every step, is a row of ticks: others stand out. */
+/** A name with more marks in view than this, such as one per step, becomes a row of ticks, so that others stand out. */
 const MANY_OF_ONE = 12;
 
-/** The names whose marks are too many to have a line and a head each. */
+/** The names with too many marks to draw a line and a head for each. */
 export function frequentNames(marks: readonly { name: string }[]): ReadonlySet<string> {
   const counts = new Map<string, number>();
   for (const { name } of marks) counts.set(name, (counts.get(name) ?? 0) + 1);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type HeatMapData, type Layout, cellAt, cellBox, heatColour, shareOf } from "./heatMapDrawing";
+import { type HeatMapData, type Layout, cellAt, cellBox, heatColor, shareOf } from "./heatMapDrawing";
 
 const data: HeatMapData = {
   x: [0, 10, 30],
@@ -28,10 +28,10 @@ describe("cellAt", () => {
   });
 });
 
-describe("colours", () => {
+describe("colors", () => {
   it("stay inside the scale", () => {
-    expect(heatColour(-1, "light")).toBe(heatColour(0, "light"));
-    expect(heatColour(2, "dark")).toBe(heatColour(1, "dark"));
+    expect(heatColor(-1, "light")).toBe(heatColor(0, "light"));
+    expect(heatColor(2, "dark")).toBe(heatColor(1, "dark"));
   });
   it("grow with the value", () => {
     expect(shareOf(5, [0, 10], false)).toBe(0.5);

@@ -42,8 +42,8 @@ const SCALES: Record<Theme, readonly (readonly [number, number, number])[]> = {
   ],
 };
 
-/** The colour of a value between 0 and 1. */
-export function heatColour(share: number, theme: Theme): string {
+/** The color of a value between 0 and 1. */
+export function heatColor(share: number, theme: Theme): string {
   const scale = SCALES[theme];
   const place = Math.min(1, Math.max(0, share)) * (scale.length - 1);
   const below = Math.min(scale.length - 2, Math.floor(place));
@@ -64,7 +64,7 @@ export function cellAt(data: HeatMapData, layout: Layout, pointX: number, pointY
   const plotHeight = layout.height - layout.bottom;
   if (pointX < layout.left || pointY < 0 || pointY >= plotHeight || data.rows.length === 0) return null;
   const at = from + ((pointX - layout.left) / plotWidth) * (to - from);
-  // The last that has begun: columns may reach into the next where values come at uneven times.
+  // The last that has begun: columns may overlap if values arrive at uneven intervals.
   let column = data.x.length - 1;
   while (column >= 0 && data.x[column]! > at) column -= 1;
   if (column < 0 || at >= data.x[column]! + data.width) return null;
@@ -93,11 +93,11 @@ export interface Style {
   isLogarithmic: boolean;
   formatX: (x: number) => string;
   marked: Cell | null;
-  /** Moments to mark on the axis. */
-  marks: readonly { x: number; colour: string }[];
+  /** Times to mark on the axis. */
+  marks: readonly { x: number; color: string }[];
 }
 
-/** A value's place in the range, from 0 to 1. */
+/** A value's position in the range, from 0 to 1. */
 export function shareOf(value: number, [low, high]: readonly [number, number], isLogarithmic: boolean): number {
   if (high <= low) return value > low ? 1 : 0;
   if (!isLogarithmic) return (value - low) / (high - low);
@@ -112,8 +112,8 @@ export function drawHeatMap(context: CanvasRenderingContext2D, data: HeatMapData
       const value = values[column];
       if (value === null || value === undefined) continue;
       const box = cellBox(data, layout, { row, column });
-      context.fillStyle = heatColour(shareOf(value, style.range, style.isLogarithmic), style.theme);
-      // Whole pixels: blurred edges would draw a pattern.
+      context.fillStyle = heatColor(shareOf(value, style.range, style.isLogarithmic), style.theme);
+      // Whole pixels: blurred edges would create a pattern.
       const [left, right] = [Math.round(box.x), Math.round(box.x + box.width)];
       const [top, bottom] = [Math.round(box.y), Math.round(box.y + box.height)];
       const gap = box.height > 8 ? 1 : 0;
@@ -165,10 +165,10 @@ function drawTicks(
 function drawMarks(context: CanvasRenderingContext2D, data: HeatMapData, layout: Layout, marks: Style["marks"]): void {
   const [from, to] = extent(data);
   const bottom = layout.height - layout.bottom;
-  for (const { x, colour } of marks) {
+  for (const { x, color } of marks) {
     if (x < from || x > to) continue;
     const at = layout.left + ((x - from) / (to - from || 1)) * (layout.width - layout.left);
-    context.fillStyle = colour;
+    context.fillStyle = color;
     context.beginPath();
     context.moveTo(at - 4, bottom + 7);
     context.lineTo(at + 4, bottom + 7);

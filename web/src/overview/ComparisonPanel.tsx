@@ -1,7 +1,7 @@
 import type { StepComparison } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { reportFacts } from "../reportFacts";
 import { formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
@@ -99,7 +99,7 @@ function Row({ row, longest }: { row: StepComparison["phases"][number]; longest:
   const isLonger = more > Math.max(0.2 * row.usual_ns, 0.02 * longest);
   return (
     <div className="bar-line">
-      <i className="bar" style={{ width: `${(row.wall_ns / longest) * 100}%`, background: colourOfName(row.name) }} />
+      <i className="bar" style={{ width: `${(row.wall_ns / longest) * 100}%`, background: colorOfName(row.name) }} />
       <span>
         <ViewLink view="hotspots" state={{ shape: "latency", name: row.name }} title="Show it across all steps">
           {shorten(row.name, 60)}

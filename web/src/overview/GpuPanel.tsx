@@ -3,7 +3,7 @@ import { type Line, api } from "../api";
 import { Chart } from "../components/Chart";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfIndex } from "../colours";
+import { colorOfIndex } from "../colors";
 import { align } from "../lines";
 import { formatNumber, formatShare } from "../units";
 import { useAnswer, useQuery } from "../useQuery";
@@ -27,7 +27,7 @@ export function GpuPanel({ run }: { run: string }) {
   });
   const { x, series } = useMemo(() => joined(lines.data ?? []), [lines.data]);
   if (metric === undefined || x.length === 0) return null;
-  // Shares from 0 to 1 by our own monitor, percent by Ray's.
+  // Shares from 0 to 1 from our own monitor, percent from Ray's.
   const isShare = /ratio$/.test(metric);
   const format = isShare ? formatShare : (value: number | null | undefined) => `${formatNumber(value)} %`;
   return (
@@ -62,10 +62,10 @@ async function ask(run: string, metric: string, end: number, signal: AbortSignal
 function joined(lines: readonly Line[]) {
   const { x, lines: rows } = align(lines);
   return {
-    x: x.map((moment) => moment / 1e9),
+    x: x.map((time) => time / 1e9),
     series: rows.map(({ labels, values }, place) => ({
       label: labels["what"] ?? "",
-      colour: colourOfIndex(place),
+      color: colorOfIndex(place),
       isFaint: place > 0,
       values,
     })),

@@ -1,7 +1,7 @@
 import type { OpenWork } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { formatCount, formatSeconds, shorten } from "../units";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useAnswer } from "../useQuery";
@@ -27,7 +27,7 @@ export function OpenWorkPanel({ run }: { run: string }) {
         <div key={row.name} className="bar-line">
           <i
             className="bar"
-            style={{ width: `${(100 * row.oldest_age_s) / oldest}%`, background: colourOfName(row.name) }}
+            style={{ width: `${(100 * row.oldest_age_s) / oldest}%`, background: colorOfName(row.name) }}
           />
           <span>
             <ViewLink

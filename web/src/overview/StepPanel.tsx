@@ -6,7 +6,7 @@ import { Loading } from "../components/Loading";
 import { NumberField } from "../components/NumberField";
 import { Panel } from "../components/Panel";
 import { Choice } from "../components/Select";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { formatSeconds, formatShare, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
@@ -39,7 +39,7 @@ export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
     const bars = barsOf(data ?? { role: "", roles: [], steps: [] });
     return {
       x: bars.steps,
-      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, colour: colourOfName(name) })),
+      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, color: colorOfName(name) })),
       sums: bars.phases.map(({ seconds }) => sumOf(seconds)),
     };
   }, [data]);
@@ -130,11 +130,11 @@ function StepTimes({ x, series, onPick }: ReturnType<typeof useStepTimes> & { on
 function InsideLine({ inside }: { inside: Inside }) {
   return (
     <p className="inside-line">
-      <i className="swatch" style={{ background: colourOfName(inside.name) }} /> {shorten(inside.name, 30)}{" "}
+      <i className="swatch" style={{ background: colorOfName(inside.name) }} /> {shorten(inside.name, 30)}{" "}
       <b>{formatSeconds(inside.seconds)}</b> <span className="muted">inside:</span>{" "}
       {inside.parts.slice(0, 5).map((part) => (
         <span key={part.name}>
-          <i className="swatch" style={{ background: colourOfName(part.name) }} /> {shorten(part.name, 30)}{" "}
+          <i className="swatch" style={{ background: colorOfName(part.name) }} /> {shorten(part.name, 30)}{" "}
           <b>{formatSeconds(part.seconds)}</b>{" "}
         </span>
       ))}

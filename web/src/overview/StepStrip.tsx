@@ -1,7 +1,7 @@
 import { useMemo } from "react";
 import type { Step } from "../api";
 import { Chart, type ChartSeries } from "../components/Chart";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { formatSeconds } from "../units";
 import { stepSeconds, wholeSteps } from "./stepTimes";
 
@@ -12,7 +12,7 @@ export function useStepTimes(steps: readonly Step[]): { x: number[]; series: Cha
   return useMemo(() => {
     const times = stepSeconds(steps);
     const values = times.map((one) => one.seconds);
-    return { x: times.map((one) => one.step), series: [{ label: "step time", values, colour: colourOfName("step") }] };
+    return { x: times.map((one) => one.step), series: [{ label: "step time", values, color: colorOfName("step") }] };
   }, [steps]);
 }
 

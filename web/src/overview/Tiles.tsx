@@ -76,7 +76,7 @@ export function Tiles({ run, steps: known, values, chosen, at }: Props) {
   );
 }
 
-/** How long the step that is running has been running: a run that stands still is seen here. */
+/** The age of the running step, which shows if the run has stalled. */
 function RunningTile({ steps, seconds }: { steps: readonly Step[]; seconds: readonly number[] }) {
   const running = steps.at(-1);
   if (running === undefined || running.end_ns !== null) return null;
@@ -149,7 +149,7 @@ interface TileProps {
   value: string;
   detail: string;
   tone?: Tone;
-  /** Where the figure is explained. */
+  /** The view that explains the value. */
   view?: string;
 }
 

@@ -2,7 +2,7 @@
 import { naturally } from "../natural";
 import { isHardware } from "../views/metrics/interest";
 
-/** For each place on the page, what its metric is called, the best first. */
+/** For each place on the page, the names of its metric, best first. */
 const WISHES = {
   reward: [
     /^(.*[/_.])?reward_?mean$/i,
@@ -23,10 +23,10 @@ const WISHES = {
 
 export type Wish = keyof typeof WISHES;
 
-/** Returns the metric that fits a wish best; undefined where none does. */
+/** Returns the metric that matches best; undefined if none does. */
 export function chooseMetric(names: readonly string[], wish: Wish): string | undefined {
   for (const pattern of WISHES[wish]) {
-    // Of several that fit, the shortest is the least special.
+    // Of several matches, the shortest is the most general.
     const fitting = names
       .filter((name) => pattern.test(name))
       .sort((one, other) => one.length - other.length || naturally(one, other));

@@ -4,16 +4,16 @@ export interface LineGroup {
   /** The newest. */
   line: LogLine;
   count: number;
-  /** How many processes logged it. */
+  /** The number of processes that logged it. */
   places: number;
 }
 
-/** Lines that differ in numbers alone are the same message. */
+/** Lines that differ only in numbers are the same message. */
 function messageOf(line: LogLine): string {
   return `${line.level} ${line.logger} ${line.message.replace(/\d+/g, "#")}`;
 }
 
-/** The lines in their order, where a burst of one message is one entry: its first line, with how often it came. */
+/** The lines in order, with a burst of one message as one entry: its first line and a count. */
 export function foldLines(lines: readonly LogLine[]): LineGroup[] {
   const folded: LineGroup[] = [];
   let message = "";
@@ -33,7 +33,7 @@ export function foldLines(lines: readonly LogLine[]): LineGroup[] {
   return folded;
 }
 
-/** The newest line of each message, with how often it came: a burst of one message must not hide the others. */
+/** The newest line of each message, with a count: a burst of one message must not hide the others. */
 export function groupLines(lines: readonly LogLine[]): LineGroup[] {
   const found = new Map<string, { line: LogLine; count: number; processes: Set<string> }>();
   for (const line of lines) {

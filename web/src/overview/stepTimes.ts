@@ -1,4 +1,4 @@
-// Small sums over the steps that the server sent.
+// Small calculations over the steps from the server.
 import type { Breakdown, Step, StepComparison } from "../api";
 import { median, sumOf } from "../statistics";
 import { formatDuration } from "../units";
@@ -72,7 +72,7 @@ export function insideOf({ steps }: Breakdown): Inside[] {
 /** How many steps a chart of one step shows around it. */
 const AROUND = 30;
 
-/** The last step to load for a window of steps: some after it, so that it is seen among its neighbors. */
+/** The last step to load for a window of steps: including some after it, for context. */
 export function lastShown(window: { first: number; last: number }): number {
   return window.first === window.last ? window.last + AROUND : window.last;
 }

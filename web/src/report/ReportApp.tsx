@@ -12,11 +12,11 @@ import { useUrlState } from "../url";
 import { VIEWS } from "../views";
 import type { ReportDocument } from "./document";
 
-/** A report is of one run: there is nothing to choose or to compare with. */
+/** A report has one run: there is nothing to choose or to compare with. */
 const LIVE_ONLY = ["runs", "processes", "ranks", "changes", "sql"];
 const REPORT_VIEWS = VIEWS.filter((view) => !LIVE_ONLY.includes(view.name));
 
-/** Nothing is missing and nothing will come. */
+/** Complete and final. */
 const COMPLETE: Live = {
   state: "live",
   version: 0,

@@ -1,4 +1,4 @@
-// The data inside a report: compressed JSON in Base64, which no name in it can break out of.
+// The data inside a report: compressed JSON in Base64, which no name can break out of.
 import type {
   Breakdown,
   Event,
@@ -27,7 +27,7 @@ import type {
 } from "../api";
 import type { StepDuration } from "../reportFacts";
 
-/** Spans in columns, by lane, depth and start; what repeats is stored once. The fields are those of the Python model. */
+/** Spans in columns, by lane, depth and start; repeated values are stored once. Fields as in the Python model. */
 export interface SpanColumns {
   total: number;
   names: string[];
@@ -96,7 +96,7 @@ export interface ReportDocument {
   marks: Mark[];
   series: SpanSeries[];
   findings: Finding[];
-  /** By session; absent unless they were asked for. */
+  /** By session; absent unless requested. */
   transcripts?: Record<string, Transcript>;
 }
 

@@ -1,4 +1,4 @@
-// The report: the page's views in one file, with the data of a run inside instead of a server behind.
+// The report: the page's views in one file, with the run's data embedded instead of a server.
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { answerFrom, errorText } from "../api";

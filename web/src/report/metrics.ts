@@ -1,4 +1,4 @@
-// The metrics of a report: lines of every series at one width, filtered, grouped and summed up as they are asked for.
+// The metrics of a report: lines of every series at one width, filtered, grouped and aggregated on demand.
 import {
   ApiError,
   type HeatMap,
@@ -25,7 +25,7 @@ export class Metrics {
     this.lines = new Map(lines.map((one) => [one.name, one]));
   }
 
-  /** Values of a gauge or counter, in intervals as wide as asked for or as there are. */
+  /** Values of a gauge or counter, in intervals of the requested width, or of the stored width if that is larger. */
   range(query: RangeQuery): Line[] {
     const stored = this.lines.get(query.metric);
     const metric = this.metrics.find((one) => one.name === query.metric);
@@ -90,7 +90,7 @@ function linesOf(stored: MetricLines, axis: "time" | "step" | undefined): readon
   return axis === "step" ? stored.steps : stored.time;
 }
 
-/** Steps are not cut: the window of a query is one of time. */
+/** Steps are not clipped: the window of a query is a time range. */
 function isWithin(
   x: number,
   query: { axis?: "time" | "step" | undefined; start_ns: number | bigint; end_ns: number | bigint },

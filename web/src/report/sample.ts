@@ -16,7 +16,7 @@ const lane = (lane_id: number, role: string) => ({
   last_ns: ORIGIN,
 });
 
-/** Returns a report; what is given replaces its parts. */
+/** Returns a report, with the given parts replaced. */
 export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocument {
   return {
     version: 3,

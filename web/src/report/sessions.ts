@@ -1,4 +1,4 @@
-// The sessions of a report: the conditions and orders of the server's route, over the sessions inside.
+// The sessions of a report: the conditions and orders of the server's route, over the embedded sessions.
 import type { Session, SessionConditions, SessionPage, SessionQuery } from "../api";
 
 export class Sessions {
@@ -58,7 +58,7 @@ function isBetween(value: number | null | undefined, least: number | undefined, 
   return value != null && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
 }
 
-/** In one direction; what is missing comes last in both. */
+/** Sorts in one direction; missing values come last in both. */
 function compare(one: Session, other: Session, key: keyof Session, descending: boolean): number {
   const [left, right] = [one[key] ?? null, other[key] ?? null];
   if (left === null || right === null) {

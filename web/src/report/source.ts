@@ -1,4 +1,4 @@
-// Answers the page's questions from the data inside a report, in the words of the server's API.
+// Answers the page's queries from the data inside a report, in the format of the server's API.
 import {
   ApiError,
   type Breakdown,
@@ -27,7 +27,7 @@ const MAX_BLOCKS = 40_000;
 
 type Answer = (parameters: Parameters) => unknown;
 
-/** Makes a source of what is inside a report. */
+/** Returns a source for the data inside a report. */
 export function sourceOf(document: ReportDocument): DataSource {
   const answers = answersOf(document);
   return {
@@ -58,7 +58,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     timeline: (parameters) => {
       const query = as<TimelineQuery>(parameters);
       const origin = Number(query.origin_ns ?? 0);
-      // The page counts from a whole second, as the report does; the two need not be the same.
+      // The page's origin is a whole second, like the report's, but the two may differ.
       const shift = document.origin_ns - origin;
       const found = blocksIn(document.timelines, {
         start: Number(BigInt(query.start_ns) - BigInt(document.origin_ns)),
@@ -105,18 +105,18 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     "metrics/heatmap": (parameters) => metrics.heatMap(as<HeatMapQuery>(parameters)),
     logs: (parameters) => {
       const query = as<LogQuery>(parameters);
-      return told(document.logs, query, (line) => line.message)
+      return matching(document.logs, query, (line) => line.message)
         .filter((line) => line.level >= (query.level ?? 0))
         .slice(0, query.limit ?? 200);
     },
     events: (parameters) => {
       const query = as<LogQuery>(parameters);
-      return told(document.events, query, (event) => event.name).slice(0, query.limit ?? 200);
+      return matching(document.events, query, (event) => event.name).slice(0, query.limit ?? 200);
     },
     marks: () => document.marks,
     "spans/series": (parameters) => seriesOf(document, as<QueryOf<"spans/series">>(parameters)),
     sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
-    // Reports have transcripts only if they were asked for.
+    // Reports have transcripts only if requested.
     "sessions/transcript": (parameters) => document.transcripts?.[String(parameters["session_id"])] ?? null,
     "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
     "hardware/by_state": () => document.usage,
@@ -130,14 +130,14 @@ function as<T>(parameters: Parameters): T {
   return parameters as unknown as T;
 }
 
-/** The series that Python made; none for a name with little time. */
+/** The precomputed series; none for a name with little time. */
 function seriesOf({ series }: ReportDocument, { name, axis = "step" }: QueryOf<"spans/series">): SpanSeries {
   const found = series.find((one) => one.name === name && one.axis === axis);
   const nothing = { width: 1, count: 0, errors: 0, p50_ns: null, p95_ns: null, p99_ns: null, max_ns: null };
   return found ?? { name, axis, ...nothing, intervals: [], points: [] };
 }
 
-interface Told {
+interface LogOrEvent {
   time_ns: number;
   span_id: string | null;
   step: number | null;
@@ -146,8 +146,8 @@ interface Told {
   attributes: Record<string, unknown>;
 }
 
-/** Log lines or events that fit every condition, in the order asked for. */
-function told<T extends Told>(rows: readonly T[], query: LogQuery, textOf: (row: T) => string): T[] {
+/** Log lines or events that match every condition, in the requested order. */
+function matching<T extends LogOrEvent>(rows: readonly T[], query: LogQuery, textOf: (row: T) => string): T[] {
   const wanted = query.text?.toLowerCase();
   const found = rows.filter(
     (row) =>

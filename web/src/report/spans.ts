@@ -1,4 +1,4 @@
-// The spans of a report one by one: search, and one with everything around it.
+// The individual spans of a report: search, and details of one span.
 import { ApiError, type Event, type Lane, type LogLine, type Span, type SpanDetail, type SpanQuery } from "../api";
 import type { ReportDocument } from "./document";
 
@@ -24,7 +24,7 @@ export class Spans {
     });
   }
 
-  /** The spans that fit every condition. */
+  /** The spans that match every condition. */
   search(query: SpanQuery): Span[] {
     const { spans } = this.document;
     const fits = this.conditions(query);
@@ -178,7 +178,7 @@ function containing(texts: readonly string[], part: string): boolean[] {
   return texts.map((text) => text.toLowerCase().includes(wanted));
 }
 
-/** Attributes as an object; text that is none is kept under `_text`, as the server does. */
+/** Attributes as an object; any other text is kept under `_text`, as on the server. */
 function attributesOf(text: string | undefined): Record<string, unknown> {
   if (text === undefined) return {};
   try {

@@ -1,8 +1,8 @@
-// The timeline of a report: Python made what the server would answer at several resolutions; one of them is cut here.
+// The timeline of a report: it contains the server's response at several resolutions; one of them is clipped here.
 import type { Timeline } from "../api";
 
 interface Wanted {
-  /** Counted as the levels are. */
+  /** In the unit of the levels. */
   start: number;
   end: number;
   pixels: number;
@@ -10,10 +10,10 @@ interface Wanted {
   lanes: ReadonlySet<number> | null;
 }
 
-/** Too coarse by this much is still sharp enough. */
+/** A level that is too coarse by this factor is still acceptable. */
 const COARSE = 1.5;
 
-/** Returns what is on show in a window, from the coarsest level that is fine enough and not too long. */
+/** Returns the blocks in a window, from the coarsest level that is fine enough and not too long. */
 export function blocksIn(levels: readonly Timeline[], wanted: Wanted): Timeline {
   const pixel = (wanted.end - wanted.start) / wanted.pixels;
   const fine = levels.findIndex((level) => level.pixel_ns <= pixel * COARSE);

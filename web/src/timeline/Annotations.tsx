@@ -15,8 +15,8 @@ export function Annotations({ run, range, origin }: Props) {
   const [text, setText] = useState("");
   const [message, setMessage] = useState("");
   const marks = useMarks().filter((mark) => mark.time_ns - origin >= range.start && mark.time_ns - origin <= range.end);
-  const send = (moment: bigint, what: string, said: string) => {
-    api.annotate(run, moment, what).then(
+  const send = (timeNs: bigint, what: string, said: string) => {
+    api.annotate(run, timeNs, what).then(
       () => setMessage(said),
       (error: unknown) => setMessage(errorText(error)),
     );
@@ -24,9 +24,9 @@ export function Annotations({ run, range, origin }: Props) {
   const onSubmit = (event: SubmitEvent) => {
     event.preventDefault();
     if (text.trim() === "") return;
-    const moment = BigInt(origin) + BigInt(Math.round(range.start));
-    // Nanoseconds since 1970 are past 2^53: multiples of 1024 survive the way through numbers.
-    send(moment + 1024n - (moment % 1024n), text, "Saved. It will appear on every time axis.");
+    const timeNs = BigInt(origin) + BigInt(Math.round(range.start));
+    // Nanoseconds since 1970 exceed 2^53: multiples of 1024 survive the conversion to a number.
+    send(timeNs + 1024n - (timeNs % 1024n), text, "Saved. It will appear on every time axis.");
     setText("");
   };
   return (

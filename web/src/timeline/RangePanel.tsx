@@ -1,6 +1,6 @@
 import { type Lane, api } from "../api";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfName } from "../colours";
+import { colorOfName } from "../colors";
 import { reportFacts } from "../reportFacts";
 import { formatCount, formatDuration, formatShare, shorten } from "../units";
 import { useQuery } from "../useQuery";
@@ -89,7 +89,7 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
               className="bar-line"
               title={`${shorten(row.name, 300)}: ${formatCount(row.count)} spans, ${formatCount(row.errors)} errors, ${formatCount(row.open)} open`}
             >
-              <i className="bar" style={{ width: `${(row.wall / size) * 100}%`, background: colourOfName(row.name) }} />
+              <i className="bar" style={{ width: `${(row.wall / size) * 100}%`, background: colorOfName(row.name) }} />
               <span>{shorten(row.name, 60)}</span>
               <span className="muted">{formatCount(row.count)} ×</span>
               <b>{formatDuration(row.wall)}</b>

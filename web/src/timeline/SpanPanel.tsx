@@ -1,7 +1,7 @@
 import { type ReactNode, useEffect } from "react";
 import type { Span, SpanDetail } from "../api";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfName, colourOfStatus } from "../colours";
+import { colorOfName, colorOfStatus } from "../colors";
 import { nowMs } from "../reportFacts";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
@@ -30,7 +30,7 @@ export function SpanPanel({ run, spanId, onPick, onShow, onClose, onDetail }: Pr
   return (
     <aside className="side-panel" aria-label="Span">
       <header>
-        <i className="swatch" style={{ background: colourOfName(span?.name ?? "") }} />
+        <i className="swatch" style={{ background: colorOfName(span?.name ?? "") }} />
         <h2 title={span?.name}>{span === undefined ? "Span" : shorten(span.name, 200)}</h2>
         <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">
           ×
@@ -58,7 +58,7 @@ function Details({
   return (
     <div className="side-panel-body">
       <div className="toolbar">
-        <span className="badge" style={{ color: colourOfStatus(span.status) }}>
+        <span className="badge" style={{ color: colorOfStatus(span.status) }}>
           {span.status}
         </span>
         <strong>
@@ -104,7 +104,7 @@ function Details({
   );
 }
 
-/** How long an open span has been running, and how long its like usually takes. */
+/** The age of an open span, and the usual duration of such spans. */
 function OpenAge({ run, span }: { run: string; span: Span }) {
   const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
   const age = Math.max(0, nowMs() / 1000 - span.start_ns / 1e9);
@@ -177,7 +177,7 @@ function Spans({ title, spans, onPick }: { title: string; spans: readonly Span[]
           className="side-span"
           onClick={() => onPick(span)}
         >
-          <i className="swatch" style={{ background: colourOfName(span.name) }} />
+          <i className="swatch" style={{ background: colorOfName(span.name) }} />
           <span>{shorten(span.name, 120)}</span>
           <b className={span.status === "error" ? "bad" : undefined}>
             {span.duration_ns === null ? "open" : formatDuration(span.duration_ns)}

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { Metric } from "../api";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, Select, labelled } from "../components/Select";
+import { Choice, Select, labeled } from "../components/Select";
 import { naturally } from "../natural";
 import { shorten } from "../units";
 import type { Grouping, LaneOrder } from "./layout";
@@ -13,18 +13,18 @@ interface Props {
   hits: Hits;
   metrics: readonly Metric[];
   isReport: boolean;
-  /** How many lanes the filter leaves, of how many. */
+  /** The number of lanes that match the filter, and of all lanes. */
   laneCount: number;
   laneTotal: number;
-  /** Goes to another hit of the search. */
+  /** Goes to another match of the search. */
   onHit: (distance: number) => void;
   onZoom: (factor: number) => void;
   onFit: () => void;
-  /** The buttons that take a trace away. */
+  /** The trace export buttons. */
   children: ReactNode;
 }
 
-/** Search, how to draw, and how to move. */
+/** Search, display options and navigation. */
 export function Toolbar({
   address,
   hits,
@@ -37,7 +37,7 @@ export function Toolbar({
   onFit,
   children,
 }: Props) {
-  const { search, colourBy, density, stripNames, isFollowing } = address;
+  const { search, colorBy, density, stripNames, isFollowing } = address;
   return (
     <div className="toolbar">
       <SearchBox
@@ -51,9 +51,9 @@ export function Toolbar({
       <span className="field-label">Color</span>
       <Choice
         label="Color by"
-        value={colourBy}
-        onChange={address.setColourBy}
-        options={labelled({ name: "Name", status: "Status", step: "Step" })}
+        value={colorBy}
+        onChange={address.setColorBy}
+        options={labeled({ name: "Name", status: "Status", step: "Step" })}
       />
       <button
         type="button"
@@ -102,20 +102,20 @@ export function Toolbar({
   );
 }
 
-const GROUP_LABELS: readonly { value: Grouping; label: string }[] = labelled({
+const GROUP_LABELS: readonly { value: Grouping; label: string }[] = labeled({
   process: "by process",
   role: "by role",
   node: "by node",
   none: "ungrouped",
 });
-const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = labelled({
+const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = labeled({
   usual: "default order",
   rank: "by rank",
   node: "by node",
   name: "by name",
 });
 
-/** Which lanes are on show, and how they are arranged. */
+/** Which lanes are visible, and their arrangement. */
 function LaneControls({ lanes, shown, total }: { lanes: LanesAddress; shown: number; total: number }) {
   return (
     <span className="toolbar lane-controls">

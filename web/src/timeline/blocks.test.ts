@@ -82,8 +82,8 @@ describe("the block under the pointer", () => {
     [2, 0, 499, "running"],
     [2, 0, 700, undefined],
     [3, 0, 100, undefined],
-  ])("lane %d, line %d, time %d: %s", (laneId, depth, moment, name) => {
-    expect(blockAt(blocks, laneId, depth, moment, 2)?.name).toBe(name);
+  ])("lane %d, line %d, time %d: %s", (laneId, depth, time, name) => {
+    expect(blockAt(blocks, laneId, depth, time, 2)?.name).toBe(name);
   });
   test("an open block has grown since the answer came", () => {
     expect(blockAt(blocks, 2, 0, 700, 0, 150)).toMatchObject({ name: "running", end: 750, isOpen: true });

@@ -7,7 +7,7 @@ import { packLines } from "./pack";
 export interface Blocks {
   window: Window;
   pixelNs: number;
-  /** When the answer came, by `performance.now()`: open blocks grow from there. */
+  /** When the response arrived, by `performance.now()`: open blocks grow from there. */
   fetchedAt: number;
   /** The latest end of a block. */
   latest: number;
@@ -25,21 +25,21 @@ export interface Blocks {
   errors: Float64Array;
   isOpen: Uint8Array;
   spanId: readonly string[];
-  /** The training step, NaN for none; null where it was not asked for. */
+  /** The training step, NaN for none; null if it was not requested. */
   step: Float64Array | null;
-  /** The lanes that were asked for; null for all. */
+  /** The requested lanes; null for all. */
   onlyLanes: ReadonlySet<number> | null;
   lanes: ReadonlyMap<number, LaneBlocks>;
 }
 
-/** Where a lane's blocks are in the columns: each of its lines is a stretch of them. */
+/** Where a lane's blocks are in the columns: each of its lines is a range of them. */
 export interface LaneBlocks {
   first: number;
   end: number;
   rows: readonly { line: number; first: number; end: number }[];
 }
 
-/** The columns of blocks before they are given their lines, sorted by lane, depth and start. */
+/** The columns of blocks before line assignment, sorted by lane, depth and start. */
 export interface Unpacked extends Omit<Blocks, "line" | "lanes" | "latest"> {
   laneId: ArrayLike<number>;
 }
@@ -81,12 +81,12 @@ export function arrange(answer: Timeline, fetchedAt: number, onlyLanes: Readonly
   });
 }
 
-/** Whether the blocks of a lane are here, if it has any. */
+/** Whether the blocks of a lane are loaded, if it has any. */
 export function knowsLane({ onlyLanes }: Blocks, laneId: number): boolean {
   return onlyLanes === null || onlyLanes.has(laneId);
 }
 
-/** Gives each block its line, and sorts them by it. */
+/** Assigns each block its line, and sorts them by it. */
 export function packed({ laneId, ...blocks }: Unpacked): Blocks {
   const lines = packLines({ lane: laneId, ...blocks });
   const order = Int32Array.from(lines, (_, index) => index);
@@ -142,40 +142,40 @@ export function laneRanges(laneIds: ArrayLike<number>, lines: ArrayLike<number>)
 }
 
 /** The first block at or after index `first` that starts after a time. */
-export function firstAfter(starts: Float64Array, first: number, end: number, moment: number): number {
+export function firstAfter(starts: Float64Array, first: number, end: number, time: number): number {
   let low = first;
   let high = end;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (starts[middle]! <= moment) low = middle + 1;
+    if (starts[middle]! <= time) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
-/** How far open blocks have grown since the answer came. */
+/** How far open blocks have grown since the response arrived. */
 export function endOf(blocks: Blocks, index: number, growthNs: number): number {
   return blocks.end[index]! + (blocks.isOpen[index] === 1 ? growthNs : 0);
 }
 
-/** Returns the block at a lane, line and moment, within a tolerance for the thin ones; the latest started wins. */
+/** Returns the block at a lane, line and time, with a tolerance for thin blocks; the one that started last wins. */
 export function blockAt(
   blocks: Blocks,
   laneId: number,
   line: number,
-  moment: number,
+  time: number,
   tolerance: number,
   growthNs = 0,
 ): Block | null {
   const row = blocks.lanes.get(laneId)?.rows.find((one) => one.line === line);
   if (row === undefined) return null;
   let near: number | null = null;
-  // Blocks of one row may overlap, so a longer one further left can still be the one: look back a good way.
-  const from = firstAfter(blocks.start, row.first, row.end, moment + tolerance) - 1;
+  // Blocks of one row may overlap, so a longer one further left can still match: look back far enough.
+  const from = firstAfter(blocks.start, row.first, row.end, time + tolerance) - 1;
   for (let index = from; index >= Math.max(row.first, from - 2000); index -= 1) {
     const end = endOf(blocks, index, growthNs);
-    if (blocks.start[index]! <= moment && moment <= end) return block(blocks, laneId, index, growthNs);
-    if (near === null && moment - end <= tolerance && blocks.start[index]! - moment <= tolerance) near = index;
+    if (blocks.start[index]! <= time && time <= end) return block(blocks, laneId, index, growthNs);
+    if (near === null && time - end <= tolerance && blocks.start[index]! - time <= tolerance) near = index;
   }
   return near === null ? null : block(blocks, laneId, near, growthNs);
 }

@@ -1,6 +1,6 @@
-// The canvas and the theme's colours, as drawing needs them.
+// The canvas and the theme's colors, as drawing needs them.
 import { token } from "../theme";
-import type { Colours } from "./scene";
+import type { Colors } from "./scene";
 
 /** Fits a canvas to its box and the screen's resolution. */
 export function prepared(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
@@ -15,13 +15,13 @@ export function prepared(canvas: HTMLCanvasElement): CanvasRenderingContext2D | 
   return context;
 }
 
-let colours: { theme: string | undefined; found: Colours } | null = null;
+let colors: { theme: string | undefined; found: Colors } | null = null;
 
-/** The theme's colours; reading them from the document on each picture would be slow. */
-export function readColours(): Colours {
+/** The theme's colors; reading them from the document on each frame would be slow. */
+export function readColors(): Colors {
   const theme = document.documentElement.dataset["theme"];
-  if (colours === null || colours.theme !== theme) {
-    colours = {
+  if (colors === null || colors.theme !== theme) {
+    colors = {
       theme,
       found: {
         background: token("--background"),
@@ -37,5 +37,5 @@ export function readColours(): Colours {
       },
     };
   }
-  return colours.found;
+  return colors.found;
 }

@@ -1,8 +1,8 @@
-// Holds the window on show and what is under the pointer, and draws when something changed.
+// Holds the visible window and the item under the pointer, and draws when something has changed.
 // Lives outside React: sixty frames per second must not re-render components.
 import { api } from "../api";
 import { type Block, type Blocks, blockAt, knowsLane, lastLines } from "./blocks";
-import { prepared, readColours } from "./canvas";
+import { prepared, readColors } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
 import { markAt } from "./drawOver";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
@@ -14,7 +14,7 @@ import { type LaneChoice, Loader } from "./loader";
 import { spansShown } from "./measure";
 import { AXIS_HEIGHT, GUTTER, type Highlight, type Scene, lanesTop } from "./scene";
 
-/** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
+/** Following leaves some room on the right, so that the newest data is not at the edge. */
 const AHEAD = 0.03;
 const FOLLOW_FRAME_MS = 33;
 /** How often to update the item under the pointer while the view moves. */
@@ -43,7 +43,7 @@ export class TimelineController implements Movable {
   private lastDrawn = 0;
   private windowTimer = 0;
   private lastLookedUp = 0;
-  /** How long the last pictures took, in ms; the end-to-end tests and benchmarks read it. */
+  /** How long the last frames took, in ms; the end-to-end tests and benchmarks read it. */
   readonly frames: number[] = [];
 
   constructor(
@@ -57,7 +57,7 @@ export class TimelineController implements Movable {
     this.inputs = inputs;
     this.horizon = new Horizon(inputs.whole.end, performance.now());
     this.fine = this.loader(0.5, 250);
-    // The picture of a long run hardly changes in a few seconds.
+    // The overview of a long run hardly changes in a few seconds.
     this.coarse = this.loader(0, Math.min(60_000, Math.max(5000, width(inputs.whole) / 1e6 / 100)));
     this.relayout();
     this.gestures = new Gestures(canvas, map, this);
@@ -79,15 +79,15 @@ export class TimelineController implements Movable {
   update(change: Partial<Inputs>): void {
     const old = this.inputs;
     this.inputs = { ...old, ...change };
-    const { lanes, folding, density, arrangement, colourBy } = this.inputs;
-    if (colourBy === "step" && old.colourBy !== "step") for (const loader of [this.fine, this.coarse]) loader.forget();
+    const { lanes, folding, density, arrangement, colorBy } = this.inputs;
+    if (colorBy === "step" && old.colorBy !== "step") for (const loader of [this.fine, this.coarse]) loader.forget();
     const isSame = lanes === old.lanes && folding === old.folding && arrangement === old.arrangement;
     if (!isSame || density !== old.density) this.relayout();
     if (this.inputs.whole.end > this.horizon.time) this.hearOf(this.inputs.whole.end, performance.now());
     this.isDirty = true;
   }
 
-  /** Shows a window; by hand, so following ends. */
+  /** Shows a window chosen by the user, so following ends. */
   show(window: Window, keepsFollowing = false): void {
     if (!keepsFollowing && this.inputs.isFollowing) this.callbacks.onFollow(false);
     this.window = clamp(window, this.whole());
@@ -101,13 +101,13 @@ export class TimelineController implements Movable {
 
   zoom(factor: number): void {
     const pixels = this.lanePixels();
-    // Following keeps the newest data where it is.
+    // Following keeps the newest data in place.
     const x = this.inputs.isFollowing ? pixels * (1 - AHEAD) : (this.pointerX() ?? pixels / 2);
     this.zoomAround(xToTime(x, this.window, pixels), factor);
   }
 
-  zoomAround(moment: number, factor: number): void {
-    this.show(zoomAt(this.window, moment, factor, this.whole()), true);
+  zoomAround(time: number, factor: number): void {
+    this.show(zoomAt(this.window, time, factor, this.whole()), true);
   }
 
   pan(share: number): void {
@@ -124,7 +124,7 @@ export class TimelineController implements Movable {
     this.isDirty = true;
   }
 
-  /** Brings a lane into view and keeps it there while lanes above it grow, until the hand scrolls. */
+  /** Scrolls a lane into view and keeps it there while lanes above it grow, until the user scrolls. */
   scrollToLane(laneId: number): void {
     this.wantedLane = laneId;
     this.keepWantedLane();
@@ -160,7 +160,7 @@ export class TimelineController implements Movable {
     return this.scrollTop;
   }
 
-  /** Makes a picture with the current state; for measurements. */
+  /** Draws a frame with the current state; for measurements. */
   draw(): void {
     const started = performance.now();
     const context = prepared(this.canvas);
@@ -187,7 +187,7 @@ export class TimelineController implements Movable {
             lane: lanes === null ? undefined : [...lanes],
             origin_ns: this.origin,
             max_blocks: margin === 0 ? 4000 : 40_000,
-            steps: this.inputs.colourBy === "step" ? true : undefined,
+            steps: this.inputs.colorBy === "step" ? true : undefined,
           },
           signal,
         ),
@@ -197,8 +197,8 @@ export class TimelineController implements Movable {
   }
 
   private absolute(time: number): bigint {
-    const moment = BigInt(this.origin) + BigInt(Math.round(time));
-    return moment < 0n ? 0n : moment;
+    const absolute = BigInt(this.origin) + BigInt(Math.round(time));
+    return absolute < 0n ? 0n : absolute;
   }
 
   private onBlocks(blocks: Blocks): void {
@@ -234,7 +234,7 @@ export class TimelineController implements Movable {
     const { lanes, folding, density, arrangement } = this.inputs;
     const old = this.layout;
     this.layout = arrangeLanes(lanes, this.lastLines, folding, density, arrangement);
-    // Lanes above the view grow when their spans come: what is on the screen stays where it is.
+    // Lanes above the viewport grow when their spans arrive: the visible part stays in place.
     this.scrollTop = this.clampedScroll(sameRowAt(old, this.layout, this.scrollTop));
     this.keepWantedLane();
     const before = this.mapLanes;
@@ -299,9 +299,9 @@ export class TimelineController implements Movable {
   private scene(now: number): Scene {
     const grown = (blocks: Blocks | null) =>
       blocks === null || !this.inputs.isLive ? 0 : growth(blocks.fetchedAt, now);
-    const { colourBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows } = this.inputs;
+    const { colorBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows } = this.inputs;
     return {
-      ...{ colourBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows },
+      ...{ colorBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows },
       width: this.canvas.clientWidth,
       height: this.canvas.clientHeight,
       window: this.window,
@@ -318,7 +318,7 @@ export class TimelineController implements Movable {
       pointerX: this.pointerX(),
       horizon: this.horizonAt(now),
       origin: this.origin,
-      colours: readColours(),
+      colors: readColors(),
     };
   }
 
@@ -330,7 +330,7 @@ export class TimelineController implements Movable {
     }, 300);
   }
 
-  // What gestures say
+  // Callbacks of gestures
 
   onPointer(pointer: Pointer | null): void {
     this.pointer = pointer;
@@ -367,14 +367,14 @@ export class TimelineController implements Movable {
     this.isDirty = true;
   }
 
-  private showStepAt(moment: number): void {
+  private showStepAt(time: number): void {
     const { steps } = this.inputs;
-    const next = steps.findIndex((mark) => mark.start > moment);
+    const next = steps.findIndex((mark) => mark.start > time);
     const mark = steps[(next === -1 ? steps.length : next) - 1];
     if (mark !== undefined) this.show(around(mark.start, steps[next]?.start ?? this.horizon.time, 0.05));
   }
 
-  /** Looks what is under the pointer: it moved, or the picture did. */
+  /** Updates the item under the pointer: the pointer moved, or the content did. */
   private lookUnderPointer(): void {
     const { pointer } = this;
     if (pointer === null) return;
@@ -407,18 +407,18 @@ export class TimelineController implements Movable {
   private blockUnder(x: number, y: number): { block: Block; row: LaneRow } | null {
     const row = this.rowUnder(y);
     if (row?.kind !== "lane" || x < GUTTER) return null;
-    const moment = xToTime(x - GUTTER, this.window, this.lanePixels());
+    const time = xToTime(x - GUTTER, this.window, this.lanePixels());
     const line = lineAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
     const blocks =
       this.fine.blocks !== null &&
       knowsLane(this.fine.blocks, row.lane.lane_id) &&
-      covers(this.fine.blocks.window, { start: moment, end: moment })
+      covers(this.fine.blocks.window, { start: time, end: time })
         ? this.fine.blocks
         : this.coarse.blocks;
     if (blocks === null) return null;
     const tolerance = (width(this.window) / this.lanePixels()) * 2;
     const grown = this.inputs.isLive ? growth(blocks.fetchedAt, performance.now()) : 0;
-    const block = blockAt(blocks, row.lane.lane_id, line, moment, tolerance, grown);
+    const block = blockAt(blocks, row.lane.lane_id, line, time, tolerance, grown);
     return block === null ? null : { block, row };
   }
 }

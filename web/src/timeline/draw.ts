@@ -1,5 +1,5 @@
-// Draws a scene. Knows nothing of React, the server or the pointer.
-import { colourOfName, colourOfStatus, colourOfStep, textOn } from "../colours";
+// Draws a scene; independent of React, the server and the pointer.
+import { colorOfName, colorOfStatus, colorOfStep, textOn } from "../colors";
 import { formatDuration } from "../units";
 import { type Blocks, endOf, firstAfter, knowsLane } from "./blocks";
 import { CHARACTER, type Context, clip, drawAxis, drawStepLines, drawStrips, fitted } from "./drawAxis";
@@ -12,9 +12,9 @@ const DIMMED = 0.16;
 
 /** Draws everything. */
 export function drawTimeline(context: Context, scene: Scene): void {
-  const { width: pixels, height, colours } = scene;
+  const { width: pixels, height, colors } = scene;
   context.globalAlpha = 1;
-  context.fillStyle = colours.surface;
+  context.fillStyle = colors.surface;
   context.fillRect(0, 0, pixels, height);
   context.textBaseline = "middle";
   const top = lanesTop(scene.strips.length);
@@ -52,7 +52,7 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
   const known = (blocks: Blocks | null) => (blocks !== null && knowsLane(blocks, row.lane.lane_id) ? blocks : null);
   const [fine, coarse] = [known(scene.fine), known(scene.coarse)];
   context.globalAlpha = 1;
-  context.fillStyle = scene.colours.grid;
+  context.fillStyle = scene.colors.grid;
   context.fillRect(GUTTER, y + row.height - 1, scene.width - GUTTER, 1);
   if (fine === null) {
     if (coarse !== null) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, scene.window);
@@ -60,7 +60,7 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
     return;
   }
   if (coarse !== null) {
-    // Where the exact blocks are not here yet, coarse ones replace them.
+    // Until the exact blocks are loaded, coarse ones replace them.
     const { start, end } = fine.window;
     if (scene.window.start < start)
       drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, {
@@ -76,24 +76,24 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
   drawBlocks(context, scene, row, y, fine, scene.fineGrowth, scene.window);
 }
 
-/** A lane whose blocks are on the way does not look like one that has none. */
+/** A lane that is loading does not look like an empty one. */
 function drawAwaited(context: Context, scene: Scene, row: LaneRow, y: number): void {
-  context.fillStyle = scene.colours.sunken;
+  context.fillStyle = scene.colors.sunken;
   context.fillRect(GUTTER, y, scene.width - GUTTER, row.height - 1);
   if (row.height < 11) return;
-  context.fillStyle = scene.colours.muted;
-  context.font = `11px ${scene.colours.font}`;
+  context.fillStyle = scene.colors.muted;
+  context.font = `11px ${scene.colors.font}`;
   context.fillText("loading…", GUTTER + 8, y + Math.min(row.height / 2, row.lineHeight / 2 + 1));
 }
 
-/** Frames what a finding is about, and veils the rest. */
+/** Frames the lanes and time of a finding, and dims the rest. */
 function drawHighlight(context: Context, scene: Scene, row: LaneRow, y: number): void {
   const { highlight } = scene;
   if (highlight === null) return;
   const veil = (alpha: number, from: number, to: number) => {
     if (to <= from) return;
     context.globalAlpha = alpha;
-    context.fillStyle = scene.colours.surface;
+    context.fillStyle = scene.colors.surface;
     context.fillRect(from, y, to - from, row.height - 1);
     context.globalAlpha = 1;
   };
@@ -103,7 +103,7 @@ function drawHighlight(context: Context, scene: Scene, row: LaneRow, y: number):
   const to = Math.max(from + 2, GUTTER + timeToX(highlight.end, scene.window, lanes));
   veil(0.45, GUTTER, from);
   veil(0.45, Math.max(GUTTER, to), scene.width);
-  context.strokeStyle = scene.colours.bad;
+  context.strokeStyle = scene.colors.bad;
   context.lineWidth = 2;
   context.strokeRect(from, y, to - from, row.height - 1);
 }
@@ -113,35 +113,35 @@ const paintOf = new WeakMap<Blocks, string[]>();
 function namePaint(blocks: Blocks): string[] {
   let paint = paintOf.get(blocks);
   if (paint === undefined) {
-    paint = blocks.names.map(colourOfName);
+    paint = blocks.names.map(colorOfName);
     paintOf.set(blocks, paint);
   }
   return paint;
 }
 
 /** The step that was running at a time. */
-export function stepAt(steps: readonly StepMark[], moment: number): number | null {
+export function stepAt(steps: readonly StepMark[], time: number): number | null {
   let low = 0;
   let high = steps.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (steps[middle]!.start <= moment) low = middle + 1;
+    if (steps[middle]!.start <= time) low = middle + 1;
     else high = middle;
   }
   return low === 0 ? null : steps[low - 1]!.step;
 }
 
-/** The step of a block; where the answer does not say it, the one that was running when the block began. */
+/** The step of a block; if the response has none, the step that was running when the block began. */
 function stepOf(scene: Scene, blocks: Blocks, index: number): number | null {
   if (blocks.step === null) return stepAt(scene.steps, blocks.start[index]!);
   const step = blocks.step[index]!;
   return Number.isNaN(step) ? null : step;
 }
 
-function blockColour(scene: Scene, blocks: Blocks, index: number): string {
-  if (scene.colourBy === "name") return namePaint(blocks)[blocks.name[index]!] ?? "#888888";
-  if (scene.colourBy === "step") return colourOfStep(stepOf(scene, blocks, index));
-  return colourOfStatus(blocks.errors[index]! > 0 ? "error" : blocks.isOpen[index] === 1 ? "open" : "ok");
+function blockColor(scene: Scene, blocks: Blocks, index: number): string {
+  if (scene.colorBy === "name") return namePaint(blocks)[blocks.name[index]!] ?? "#888888";
+  if (scene.colorBy === "step") return colorOfStep(stepOf(scene, blocks, index));
+  return colorOfStatus(blocks.errors[index]! > 0 ? "error" : blocks.isOpen[index] === 1 ? "open" : "ok");
 }
 
 function isMatch(scene: Scene, blocks: Blocks, index: number, laneId: number): boolean {
@@ -180,27 +180,27 @@ function drawBlocks(
       const from = Math.max(left, GUTTER + (blocks.start[index]! - scene.window.start) * scale);
       const to = Math.min(right, GUTTER + (end - scene.window.start) * scale);
       const size = Math.max(1, to - from - (to - from > 4 ? 1 : 0));
-      const colour = blockColour(scene, blocks, index);
+      const color = blockColor(scene, blocks, index);
       const duration = end - blocks.start[index]!;
       const isMerged = blocks.count[index]! > 1 && size < 6;
       const share = isMerged && duration > 0 ? Math.min(1, blocks.busy[index]! / duration) : 1;
       const matches = !isSearching || isMatch(scene, blocks, index, row.lane.lane_id);
       context.globalAlpha = matches ? 0.45 + 0.55 * share : DIMMED;
-      context.fillStyle = colour;
+      context.fillStyle = color;
       context.fillRect(from, lineTop, size, lineHeight);
-      if (blocks.isOpen[index] === 1 && matches) drawOpen(context, from, to, lineTop, lineHeight, scene.colours.text);
-      if (blocks.errors[index]! > 0 && scene.colourBy !== "status" && matches) {
-        // Of many merged spans a few errors are a shade, not an alarm.
+      if (blocks.isOpen[index] === 1 && matches) drawOpen(context, from, to, lineTop, lineHeight, scene.colors.text);
+      if (blocks.errors[index]! > 0 && scene.colorBy !== "status" && matches) {
+        // A few errors among many merged spans are a shade, not an alarm.
         context.globalAlpha = Math.min(1, 0.15 + blocks.errors[index]! / blocks.count[index]!);
-        context.fillStyle = scene.colours.bad;
+        context.fillStyle = scene.colors.bad;
         context.fillRect(from, lineTop + lineHeight - 3, Math.max(2, size), 3);
       }
       if (size > 34 && lineHeight >= 11)
-        drawLabel(context, blocks, index, from, size, lineTop + lineHeight / 2, colour, duration, matches);
+        drawLabel(context, blocks, index, from, size, lineTop + lineHeight / 2, color, duration, matches);
       const id = blocks.spanId[index];
       if (id === scene.selectedSpanId || id === scene.hoveredSpanId) {
         context.globalAlpha = 1;
-        context.strokeStyle = scene.colours.text;
+        context.strokeStyle = scene.colors.text;
         context.lineWidth = id === scene.selectedSpanId ? 2 : 1;
         context.strokeRect(from + 0.5, lineTop + 0.5, Math.max(2, size - 1), lineHeight - 1);
       }
@@ -238,7 +238,7 @@ function drawLabel(
   from: number,
   size: number,
   middle: number,
-  colour: string,
+  color: string,
   duration: number,
   isClear: boolean,
 ): void {
@@ -255,38 +255,38 @@ function drawLabel(
           : "";
   if (text === "") return;
   context.globalAlpha = isClear ? 1 : 0.35;
-  context.fillStyle = isClear ? textOn(colour) : "#888888";
+  context.fillStyle = isClear ? textOn(color) : "#888888";
   context.fillText(text, from + 4, middle + 0.5);
 }
 
 function drawTitle(context: Context, scene: Scene, row: GroupRow | LaneRow, y: number): void {
-  const { colours } = scene;
+  const { colors } = scene;
   context.globalAlpha = 1;
   if (row.kind === "group") {
-    context.fillStyle = colours.sunken;
+    context.fillStyle = colors.sunken;
     context.fillRect(0, y, scene.width, row.height);
-    context.fillStyle = colours.border;
+    context.fillStyle = colors.border;
     context.fillRect(0, y, scene.width, 1);
-    context.fillStyle = colours.text;
-    context.font = `600 11.5px ${colours.font}`;
+    context.fillStyle = colors.text;
+    context.font = `600 11.5px ${colors.font}`;
     context.fillText(`${row.isCollapsed ? "▸" : "▾"} ${fitted(row.title, 22)}`, 8, y + row.height / 2 + 0.5);
-    context.fillStyle = colours.muted;
-    context.font = `11px ${colours.font}`;
+    context.fillStyle = colors.muted;
+    context.font = `11px ${colors.font}`;
     context.fillText(fitted(row.detail, 90), GUTTER + 6, y + row.height / 2 + 0.5);
     return;
   }
-  context.fillStyle = colours.surface;
+  context.fillStyle = colors.surface;
   context.fillRect(0, y, GUTTER, row.height);
-  context.fillStyle = colours.border;
+  context.fillStyle = colors.border;
   context.fillRect(GUTTER - 1, y, 1, row.height);
-  context.font = `11px ${colours.font}`;
+  context.font = `11px ${colors.font}`;
   if (row.height < 11) return;
   if (scene.highlight?.lanes.has(row.lane.lane_id) === true) {
-    context.fillStyle = colours.bad;
+    context.fillStyle = colors.bad;
     context.fillRect(0, y, 4, row.height - 1);
-    context.font = `600 11px ${colours.font}`;
+    context.font = `600 11px ${colors.font}`;
   }
-  context.fillStyle = row.lane.open_spans > 0 ? colours.text : colours.muted;
+  context.fillStyle = row.lane.open_spans > 0 ? colors.text : colors.muted;
   const middle = y + Math.min(row.height / 2, row.lineHeight / 2 + 1);
   context.fillText(fitted(row.title, 20), 20, middle);
   // A click on the name pins the lane.
@@ -297,10 +297,10 @@ function drawHorizon(context: Context, scene: Scene, top: number): void {
   const x = GUTTER + timeToX(scene.horizon, scene.window, scene.width - GUTTER);
   if (x < GUTTER || x > scene.width) return;
   context.globalAlpha = 0.55;
-  context.fillStyle = scene.colours.sunken;
+  context.fillStyle = scene.colors.sunken;
   context.fillRect(x, top, scene.width - x, scene.height - top);
   context.globalAlpha = 1;
-  context.fillStyle = scene.colours.accent;
+  context.fillStyle = scene.colors.accent;
   context.fillRect(Math.round(x), top, 1, scene.height - top);
 }
 
@@ -310,7 +310,7 @@ function drawRange(context: Context, scene: Scene): void {
   const from = Math.max(GUTTER, GUTTER + timeToX(scene.range.start, scene.window, lanes));
   const to = Math.min(scene.width, GUTTER + timeToX(scene.range.end, scene.window, lanes));
   if (to <= from) return;
-  context.fillStyle = scene.colours.accent;
+  context.fillStyle = scene.colors.accent;
   context.globalAlpha = 0.13;
   context.fillRect(from, 0, to - from, scene.height);
   context.globalAlpha = 0.9;
@@ -322,7 +322,7 @@ function drawRange(context: Context, scene: Scene): void {
 function drawPointer(context: Context, scene: Scene): void {
   if (scene.pointerX === null) return;
   context.globalAlpha = 0.35;
-  context.fillStyle = scene.colours.text;
+  context.fillStyle = scene.colors.text;
   context.fillRect(GUTTER + Math.round(scene.pointerX), AXIS_HEIGHT, 1, scene.height - AXIS_HEIGHT);
   context.globalAlpha = 1;
 }
@@ -333,17 +333,17 @@ function drawScrollBar(context: Context, scene: Scene, top: number): void {
   const size = Math.max(24, (room * room) / scene.layout.height);
   const y = top + ((room - size) * scene.scrollTop) / (scene.layout.height - room);
   context.globalAlpha = 0.4;
-  context.fillStyle = scene.colours.muted;
+  context.fillStyle = scene.colors.muted;
   context.fillRect(scene.width - 7, y, 5, size);
   context.globalAlpha = 1;
 }
 
 /** Draws a minimap of the entire run, with the visible window. */
 export function drawMap(context: Context, scene: Scene, whole: Window, height: number): void {
-  const { colours, coarse, layout } = scene;
+  const { colors, coarse, layout } = scene;
   const pixels = scene.width;
   context.globalAlpha = 1;
-  context.fillStyle = colours.sunken;
+  context.fillStyle = colors.sunken;
   context.fillRect(0, 0, pixels, height);
   const lanes = layout.rows.filter(
     (row): row is LaneRow => row.kind === "lane" && (coarse === null || knowsLane(coarse, row.lane.lane_id)),
@@ -365,11 +365,11 @@ export function drawMap(context: Context, scene: Scene, whole: Window, height: n
   const from = Math.max(0, timeToX(scene.window.start, whole, pixels));
   const to = Math.min(pixels, Math.max(from + 3, timeToX(scene.window.end, whole, pixels)));
   context.globalAlpha = 0.62;
-  context.fillStyle = colours.sunken;
+  context.fillStyle = colors.sunken;
   context.fillRect(0, 0, from, height);
   context.fillRect(to, 0, pixels - to, height);
   context.globalAlpha = 1;
-  context.strokeStyle = colours.accent;
+  context.strokeStyle = colors.accent;
   context.lineWidth = 1.5;
   context.strokeRect(from + 0.75, 0.75, to - from - 1.5, height - 1.5);
 }
@@ -392,9 +392,9 @@ function drawMapLane(
       const to = timeToX(endOf(blocks, index, scene.coarseGrowth), whole, scene.width);
       context.globalAlpha = 0.85;
       context.fillStyle =
-        blocks.errors[index]! > 0 && scene.colourBy === "status"
-          ? colourOfStatus("error")
-          : blockColour(scene, blocks, index);
+        blocks.errors[index]! > 0 && scene.colorBy === "status"
+          ? colorOfStatus("error")
+          : blockColor(scene, blocks, index);
       context.fillRect(from, y, Math.max(1, to - from), height);
     }
   }

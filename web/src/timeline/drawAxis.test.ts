@@ -5,15 +5,15 @@ import { ticks } from "./geometry";
 
 test.each([50e3, 5e3, 1e3])("ticks of a window of %d ns all read differently", (size) => {
   const window = { start: 478_123_456, end: 478_123_456 + size };
-  const { distance, moments } = ticks(window, 1000);
-  const texts = moments.map((moment) => tickText(1_700_000_000e9, moment, distance));
-  expect(moments.length).toBeGreaterThan(3);
+  const { distance, times } = ticks(window, 1000);
+  const texts = times.map((time) => tickText(1_700_000_000e9, time, distance));
+  expect(times.length).toBeGreaterThan(3);
   expect(new Set(texts).size).toBe(texts.length);
 });
 
 test("a strip's value holds until the next one", () => {
-  const line = { label: "", colour: "", x: Float64Array.of(10, 20), y: Float64Array.of(1, 9) };
-  expect([5, 10, 19, 20, 99].map((moment) => valueAt(line, moment))).toEqual([null, 1, 1, 9, 9]);
+  const line = { label: "", color: "", x: Float64Array.of(10, 20), y: Float64Array.of(1, 9) };
+  expect([5, 10, 19, 20, 99].map((time) => valueAt(line, time))).toEqual([null, 1, 1, 9, 9]);
 });
 
 test("arrows lead from the parent and to the children that ran on other lanes", () => {

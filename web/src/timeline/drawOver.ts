@@ -1,18 +1,18 @@
-// Draws what lies over the lanes: marks at moments, and arrows between spans of different lanes.
+// Draws the overlay of the lanes: marks, and arrows between spans of different lanes.
 import { type Context, clip } from "./drawAxis";
 import { timeToX } from "./geometry";
 import type { LaneRow, Layout } from "./layout";
 import { AXIS_HEIGHT, type Flow, GUTTER, type Scene, type SceneMark } from "./scene";
 
 const REACH = 6;
-/** More marks in view than these get no lines through the lanes. */
+/** With more marks in view than this, no lines are drawn through the lanes. */
 const MANY_MARKS = 60;
 
 function visible(scene: Scene): SceneMark[] {
   return scene.marks.filter((mark) => mark.time >= scene.window.start && mark.time <= scene.window.end);
 }
 
-/** The mark near a place on the axis. */
+/** The mark near a position on the axis. */
 export function markAt(scene: Scene, x: number): SceneMark | null {
   const pixels = scene.width - GUTTER;
   const distance = (mark: SceneMark) => Math.abs(GUTTER + timeToX(mark.time, scene.window, pixels) - x);
@@ -27,7 +27,7 @@ export function drawMarks(context: Context, scene: Scene, top: number): void {
   clip(context, GUTTER, 0, pixels, scene.height, () => {
     for (const mark of marks) {
       const x = Math.round(GUTTER + timeToX(mark.time, scene.window, pixels)) + 0.5;
-      context.strokeStyle = context.fillStyle = mark.colour;
+      context.strokeStyle = context.fillStyle = mark.color;
       context.globalAlpha = 0.7;
       if (marks.length <= MANY_MARKS) {
         context.lineWidth = 1;
@@ -48,13 +48,13 @@ export function drawMarks(context: Context, scene: Scene, top: number): void {
   });
 }
 
-/** Arrows from where a span was begun to where it ran. */
+/** Arrows from where a span was started to where it ran. */
 export function drawFlows(context: Context, scene: Scene, top: number): void {
   if (scene.flows.length === 0) return;
   const rows = rowsOf(scene.layout);
   const pixels = scene.width - GUTTER;
   clip(context, GUTTER, top, pixels, scene.height - top, () => {
-    context.strokeStyle = context.fillStyle = scene.colours.accent;
+    context.strokeStyle = context.fillStyle = scene.colors.accent;
     context.lineWidth = 1.3;
     context.globalAlpha = 0.85;
     for (const flow of scene.flows) {
@@ -91,11 +91,11 @@ interface Placed {
   start_ns: number;
 }
 
-/** The arrows of a span: from its parent, and to its children, where those ran on other lanes. */
+/** The arrows of a span: from its parent, and to its children, if those ran on other lanes. */
 export function flowsOf(span: Placed, parent: Placed | undefined, children: readonly Placed[], origin: number): Flow[] {
   const to = (from: Placed, child: Placed): Flow => ({
     fromLane: from.lane_id,
-    // A child begins while its parent runs: the arrow leaves the parent at that moment.
+    // A child begins while its parent runs: the arrow leaves the parent at that time.
     fromTime: child.start_ns - origin,
     toLane: child.lane_id,
     toTime: child.start_ns - origin,

@@ -1,4 +1,4 @@
-// The finding that a link into the timeline is about.
+// The finding of a link into the timeline.
 import type { Finding } from "../api";
 import { SeverityBadge } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
@@ -6,19 +6,19 @@ import { shorten } from "../units";
 import { useAnswer } from "../useQuery";
 import type { Highlight } from "./scene";
 
-/** The finding that a link leads to. */
+/** The finding in the address. */
 export function useFinding(run: string, findingId: string): Finding | undefined {
   const { data } = useAnswer("findings", { run }, { enabled: findingId !== "", everyMs: 10_000 });
   return findingId === "" ? undefined : data?.find((one) => one.finding_id === findingId);
 }
 
-/** What to mark on the canvas. */
+/** The area to highlight on the canvas. */
 export function highlightOf(finding: Finding | undefined, origin: number): Highlight | null {
   if (finding === undefined) return null;
   return { start: finding.start_ns - origin, end: finding.end_ns - origin, lanes: new Set(finding.lanes ?? []) };
 }
 
-/** Says what is marked, and takes the mark away. */
+/** Describes the highlight, and clears it. */
 export function FindingLine({ finding, onForget }: { finding: Finding; onForget: () => void }) {
   return (
     <div className="finding-line" role="status">

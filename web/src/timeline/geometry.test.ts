@@ -22,12 +22,12 @@ test("pixels and times translate into each other", () => {
   for (const x of [0, 1, 333.25, 1000]) expect(timeToX(xToTime(x, window, 1000), window, 1000)).toBeCloseTo(x, 6);
 });
 
-describe("zooming keeps the moment under the pointer where it is", () => {
+describe("zooming keeps the time under the pointer where it is", () => {
   test.each([[0.5], [2], [0.01], [7]])("by %d", (factor) => {
     const window = { start: 100e9, end: 140e9 };
-    const moment = 112.5e9;
-    const zoomed = zoomAt(window, moment, factor, WHOLE);
-    expect(timeToX(moment, zoomed, 1000)).toBeCloseTo(timeToX(moment, window, 1000), 4);
+    const time = 112.5e9;
+    const zoomed = zoomAt(window, time, factor, WHOLE);
+    expect(timeToX(time, zoomed, 1000)).toBeCloseTo(timeToX(time, window, 1000), 4);
     expect(width(zoomed)).toBeCloseTo(width(window) * factor, 0);
   });
 });
@@ -48,7 +48,7 @@ test("the run cannot be lost by moving", () => {
   }
 });
 
-test("a window around a moment has a size", () => {
+test("a window around a point in time has a size", () => {
   expect(width(around(5, 5))).toBeGreaterThan(0);
   expect(covers(around(10, 20), { start: 10, end: 20 })).toBe(true);
 });
@@ -67,8 +67,8 @@ test.each([
 ])("ticks in %d ns are at round distances and neither too many nor too few", (size, least) => {
   const distance = tickDistance({ start: 0, end: size }, 1200);
   expect(distance).toBeGreaterThanOrEqual(least);
-  const { moments } = ticks({ start: 3, end: 3 + size }, 1200);
-  expect(moments.length).toBeGreaterThan(2);
-  expect(moments.length).toBeLessThan(13);
-  for (const moment of moments) expect(moment % distance).toBe(0);
+  const { times } = ticks({ start: 3, end: 3 + size }, 1200);
+  expect(times.length).toBeGreaterThan(2);
+  expect(times.length).toBeLessThan(13);
+  for (const time of times) expect(time % distance).toBe(0);
 });

@@ -1,13 +1,13 @@
-// Where things are: windows of time, pixels, ticks. Pure functions; times are nanoseconds from the run's origin, which
+// Geometry: time windows, pixels, ticks. Pure functions; times are nanoseconds from the run's origin, which
 // keeps them far below 2^53 and so exact.
 
-/** The window of time on show. */
+/** The visible time window. */
 export interface Window {
   start: number;
   end: number;
 }
 
-/** How far one may zoom in (1 µs across the screen) and out (three times the run). */
+/** The limits of zooming in (1 µs across the screen) and out (three times the run). */
 export const SHORTEST_NS = 1e3;
 const LONGEST_FACTOR = 3;
 
@@ -23,12 +23,12 @@ export function xToTime(x: number, window: Window, pixels: number): number {
   return window.start + (x / pixels) * width(window);
 }
 
-/** Zooms so that the moment under the pointer stays under it; a factor below 1 shows less time. */
-export function zoomAt(window: Window, moment: number, factor: number, whole: Window): Window {
+/** Zooms so that the time under the pointer stays under it; a factor below 1 shows less time. */
+export function zoomAt(window: Window, time: number, factor: number, whole: Window): Window {
   const longest = Math.max(width(whole), 1e9) * LONGEST_FACTOR;
   const next = Math.min(longest, Math.max(SHORTEST_NS, width(window) * factor));
-  const share = (moment - window.start) / width(window);
-  const start = moment - share * next;
+  const share = (time - window.start) / width(window);
+  const start = time - share * next;
   return { start, end: start + next };
 }
 
@@ -69,7 +69,7 @@ export function withMargins(window: Window, share: number): Window {
 
 const STEPS = [1, 2, 5];
 
-/** Round distances between ticks: 1, 2, 5 times a power of ten below a minute, then what clocks use. */
+/** Round distances between ticks: 1, 2, 5 times a power of ten below a minute, then clock units. */
 export function tickDistance(window: Window, pixels: number, apart = 110): number {
   const least = (width(window) * apart) / Math.max(1, pixels);
   for (let power = 1; power < 6e10; power *= 10) {
@@ -82,11 +82,11 @@ export function tickDistance(window: Window, pixels: number, apart = 110): numbe
   return Math.ceil(least / (1440 * minute)) * 1440 * minute;
 }
 
-/** The moments of the ticks in a window. */
-export function ticks(window: Window, pixels: number): { distance: number; moments: number[] } {
+/** The times of the ticks in a window. */
+export function ticks(window: Window, pixels: number): { distance: number; times: number[] } {
   const distance = tickDistance(window, pixels);
-  const moments: number[] = [];
-  for (let moment = Math.ceil(window.start / distance) * distance; moment <= window.end; moment += distance)
-    moments.push(moment);
-  return { distance, moments };
+  const times: number[] = [];
+  for (let time = Math.ceil(window.start / distance) * distance; time <= window.end; time += distance)
+    times.push(time);
+  return { distance, times };
 }

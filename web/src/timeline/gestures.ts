@@ -1,4 +1,4 @@
-// Turns what the hand does, by mouse, trackpad or fingers, into movements of the timeline.
+// Converts mouse, trackpad and touch gestures to movements of the timeline.
 import { type Window, panBy, width, xToTime } from "./geometry";
 import { GUTTER } from "./scene";
 
@@ -14,15 +14,15 @@ export interface Pointer {
 export interface Movable {
   currentWindow(): Window;
   currentScroll(): number;
-  /** The time that the small map covers. */
+  /** The time range of the minimap. */
   mapWindow(): Window;
   lanePixels(): number;
   show(window: Window, keepsFollowing?: boolean): void;
-  zoomAround(moment: number, factor: number): void;
+  zoomAround(time: number, factor: number): void;
   zoom(factor: number): void;
   scrollTo(top: number): void;
   onPointer(pointer: Pointer | null): void;
-  /** The picture is moved by hand: what was under the pointer is not any more. */
+  /** The user moves the content: the item under the pointer changes. */
   onMoved(): void;
   onSelect(range: Window): void;
   onClick(x: number, y: number): void;
@@ -60,7 +60,7 @@ export class Gestures {
     for (const undo of this.cleanup) undo();
   }
 
-  /** Whether the hand holds the picture. */
+  /** Whether the user is dragging. */
   isDragging(): boolean {
     return this.drag !== null;
   }

@@ -1,16 +1,16 @@
-// Where the newest data ends: open spans grow and the picture follows it between two answers.
+// Where the newest data ends: open spans grow and the view follows it between responses.
 
-/** Without news for this long, the clock of the picture stops. */
+/** Without new data for this long, the view's clock stops. */
 export const GROWTH_LIMIT_NS = 4e9;
 
 export class Horizon {
   constructor(
-    /** When the newest data heard of was. */
+    /** The time of the newest reported data. */
     public time: number,
     private at: number,
   ) {}
 
-  /** The picture's clock never runs backwards: of all that was heard, what is furthest by now counts. */
+  /** The view's clock never runs backward: of all reports, the one that is furthest along by now counts. */
   hear(latest: number, at: number, isLive: boolean): void {
     const reached = this.now(at, isLive);
     if (Number.isFinite(latest) && latest > reached) [this.time, this.at] = [latest, at];
@@ -22,7 +22,7 @@ export class Horizon {
   }
 }
 
-/** How much may have happened between two moments of the page's clock, in nanoseconds. */
+/** How much may have happened between two times of the page's clock, in nanoseconds. */
 export function growth(since: number, now: number): number {
   return Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - since) * 1e6));
 }

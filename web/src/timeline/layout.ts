@@ -43,7 +43,7 @@ export interface LaneRow {
   lane: Lane;
   title: string;
   isPinned: boolean;
-  /** Lines of nested and concurrent spans; those past the last are drawn on it. */
+  /** Lines of nested and concurrent spans; further ones are drawn on the last. */
   lines: number;
   lineHeight: number;
   y: number;
@@ -63,7 +63,7 @@ const COLLAPSED_HEIGHT = 3;
 const PADDING = 3;
 /** More concurrent spans than this in one lane are drawn on its last line. */
 const MAX_LINES = 2000;
-/** A lane with more lines than this has low ones. */
+/** The lines of a lane with more lines than this are lower. */
 const MANY_LINES = 24;
 
 /** The label of a lane in its group, without the parts in the group's title. */
@@ -77,7 +77,7 @@ export function laneTitle(lane: Lane): string {
   return lane.lane;
 }
 
-/** A process in words: `rollout 17`. */
+/** The display name of a process: `rollout 17`. */
 export function processTitle(lane: Pick<Lane, "role" | "rank" | "process_id">): string {
   const role = lane.role === "" ? lane.process_id : lane.role;
   return lane.rank === null ? role : `${role} ${lane.rank}`;
@@ -102,7 +102,7 @@ function rowTitle(lane: Lane, { grouping, pinned }: Arrangement): string {
 /** Roles that lead a run, as most frameworks call them; they come first. */
 const LEADING = /train|learn|driver|controller/i;
 
-/** Sorts lanes for the eye: what leads the run first, then processes as the server has them, `lane2` before `lane10`. */
+/** Sorts lanes for display: the leading roles first, then processes in the server's order, `lane2` before `lane10`. */
 export function sortLanes(lanes: readonly Lane[], arrangement: Arrangement = USUAL): Lane[] {
   const { grouping, order, pinned } = arrangement;
   const places = new Map<string, number>();
@@ -127,7 +127,7 @@ export function sortLanes(lanes: readonly Lane[], arrangement: Arrangement = USU
   );
 }
 
-/** Places every lane; they come sorted from `sortLanes`. */
+/** Lays out all lanes; `sortLanes` has sorted them. */
 export function arrangeLanes(
   lanes: readonly Lane[],
   lastLines: ReadonlyMap<number, number>,
@@ -187,7 +187,7 @@ function groupSizes(lanes: readonly Lane[], arrangement: Arrangement): Map<strin
   );
 }
 
-/** Returns the row at a height, by halving. */
+/** Returns the row at a height, by binary search. */
 export function rowAt(layout: Layout, y: number): Row | null {
   let low = 0;
   let high = layout.rows.length - 1;
@@ -214,7 +214,7 @@ export function firstRowBelow(layout: Layout, y: number): number {
   return low;
 }
 
-/** The height in another layout at which what is at a height of this one can be found. */
+/** The height in another layout that corresponds to a height in this one. */
 export function sameRowAt(old: Layout, now: Layout, y: number): number {
   const before = y > 0 ? rowAt(old, y) : null;
   if (before === null) return y;
@@ -237,7 +237,7 @@ export function lanesBetween(layout: Layout, top: number, bottom: number): numbe
   return found;
 }
 
-/** At most so many lanes, evenly from top to bottom. */
+/** At most this many lanes, spread evenly from top to bottom. */
 export function evenLanes({ rows }: Layout, most: number): number[] {
   const lanes = rows.flatMap((row) => (row.kind === "lane" ? [row.lane.lane_id] : []));
   const every = Math.max(1, lanes.length / most);

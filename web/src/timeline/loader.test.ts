@@ -61,7 +61,7 @@ function made(reply: (window: Window) => Timeline = empty): {
 }
 
 const VIEW: Window = { start: 1000, end: 2000 };
-/** Long after everything, so that no pause is in the way. */
+/** Long after everything, so that no pause interferes. */
 const later = () => performance.now() + 1e6;
 
 test("what is on show is asked for once, with its surroundings", async () => {

@@ -1,4 +1,4 @@
-// Decides when to ask for blocks: few requests, the old picture until the new one is here, and never two at once.
+// Decides when to request blocks: few requests, never two at once, and the old blocks stay until the new ones arrive.
 import { type Timeline, errorText } from "../api";
 import { type Blocks, arrange } from "./blocks";
 import { type Window, covers, overlaps, width, withMargins } from "./geometry";
@@ -14,20 +14,20 @@ export interface LoaderOptions {
   everyMs: number;
 }
 
-/** The lanes to ask for, where a run has too many to ask for all. */
+/** The lanes to request, if a run has too many to request all. */
 export interface LaneChoice {
-  /** Those that must be here. */
+  /** Lanes that must be loaded. */
   inView: readonly number[];
   /** The lanes to request: the visible ones and their neighbors. */
   near: () => readonly number[];
 }
 
-/** Too coarse by this much: ask again; too fine by that much: ask again, as drawing it would be slow. */
+/** Request again if the blocks are too coarse by this factor, or too fine by that one, as drawing would be slow. */
 const COARSE = 1.5;
 const FINE = 4;
 const MAX_PIXELS = 8192;
 const RETRY_MS = 1000;
-/** News are looked for in this much of the newest time; what comes later still is found by a full look now and then. */
+/** New data is requested for this much of the newest time; a periodic full request finds what arrived later. */
 const TAIL_NS = 3e9;
 const FULL_EVERY_MS = 15_000;
 
@@ -52,7 +52,7 @@ export class Loader {
   ): void {
     if (now < this.notBefore) return;
     if (this.asking !== null) {
-      // An answer that has nothing of the window any more only costs time.
+      // A response that no longer covers the window only costs time.
       if (overlaps(this.asking.window, window)) return;
       this.asking.controller.abort();
       this.asking = null;
@@ -64,7 +64,7 @@ export class Loader {
     else this.askAll(window, pixels, version, now, lanes);
   }
 
-  /** Asks for everything again, soon: what is here shows less than is wanted now. It stays on show until then. */
+  /** Requests everything again soon, because more detail is needed; the loaded blocks stay visible until then. */
   forget(): void {
     this.asking?.controller.abort();
     this.asking = null;
@@ -93,7 +93,7 @@ export class Loader {
     return lanes.inView.every((lane) => here.has(lane));
   }
 
-  /** Whether the newest time alone is missing: all before it is here, and was looked at not long ago. */
+  /** Whether only the newest time is missing: everything before it is loaded, and was requested recently. */
   private canExtend(window: Window, now: number): boolean {
     const { blocks } = this;
     if (blocks === null || this.options.margin === 0 || now - this.lastFull > FULL_EVERY_MS) return false;

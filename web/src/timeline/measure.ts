@@ -3,7 +3,7 @@ import { covers } from "./geometry";
 import { type LaneRow } from "./layout";
 import { type Scene, lanesTop } from "./scene";
 
-/** How many spans the lanes on the screen have in the window on show; 0 while their blocks are on the way. */
+/** The number of spans on the visible lanes in the visible window; 0 while their blocks are loading. */
 export function spansShown({ fine, window, layout, scrollTop, height, strips }: Scene): number {
   if (fine === null || !covers(fine.window, window)) return 0;
   const bottom = scrollTop + height - lanesTop(strips.length);

@@ -1,5 +1,5 @@
-// Merges a response for the newest time range into the loaded blocks, so that following a run does not load it again
-// and again.
+// Merges a response for the newest time range into the loaded blocks, so that following a run does not reload it
+// repeatedly.
 import { type Blocks, packed } from "./blocks";
 import type { Window } from "./geometry";
 

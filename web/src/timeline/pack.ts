@@ -1,5 +1,5 @@
-// Gives blocks of one lane that run at the same time a line each: a block with all that is inside of it is a stack of
-// lines, and stacks that overlap in time are placed below each other, as Perfetto draws asynchronous slices.
+// Assigns concurrent blocks of a lane separate lines: a block with everything inside it is a stack of lines, and stacks
+// that overlap in time are placed below each other, as Perfetto draws asynchronous slices.
 
 /** The blocks of all lanes, sorted by lane, depth and start. */
 export interface Packable {
@@ -15,9 +15,9 @@ export interface Packable {
 
 /** Spans shorter than this many pixels may share a block. */
 const SHORT_PIXELS = 4;
-/** Merged blocks reach into the next pixel without running at the same time as what is there. */
+/** Merged blocks extend into the next pixel without being concurrent with the block there. */
 const SHORT_TOLERANCE = 2;
-/** An overlap that cannot be seen needs no line. */
+/** An invisible overlap needs no separate line. */
 const TOLERANCE = 1;
 
 /** Returns the line of each block, from the top of its lane. */
@@ -38,7 +38,7 @@ function packLane(blocks: Packable, first: number, end: number, lines: Int32Arra
     for (let index = first; index < end; index += 1) lines[index] = blocks.depth[index]!;
     return;
   }
-  // What surrounds comes before what is inside; the depth does not say so where a parent arrived after its children.
+  // Parents come before their children; the depth is wrong if a parent arrived after its children.
   const order = Array.from({ length: end - first }, (_, place) => first + place).sort(
     (one, other) =>
       blocks.start[one]! - blocks.start[other]! || endOf(blocks, other) - endOf(blocks, one) || one - other,
@@ -58,7 +58,7 @@ function packLane(blocks: Packable, first: number, end: number, lines: Int32Arra
     }
   }
   const stacks = new Stacks(blocks, children, lines, first, end);
-  // The stacks of the innermost are made first.
+  // The innermost stacks are built first.
   for (let place = order.length - 1; place >= 0; place -= 1) stacks.make(order[place]!);
   const taken: number[] = [];
   for (const root of roots) stacks.place(root, taken, isShort(blocks, root) ? blocks.depth[root]! : 0);
@@ -74,12 +74,12 @@ function tolerance(blocks: Packable, index: number): number {
   return (isShort(blocks, index) ? SHORT_TOLERANCE : TOLERANCE) * blocks.pixelNs;
 }
 
-/** An open block continues, also after the answer came. */
+/** An open block continues after the response arrived. */
 function endOf(blocks: Packable, index: number): number {
   return blocks.isOpen[index] === 1 ? Infinity : blocks.end[index]!;
 }
 
-/** Returns whether blocks of one depth run at the same time; most lanes are spared the rest. */
+/** Returns whether blocks of one depth are concurrent; most lanes have none and skip the rest. */
 function hasOverlap(blocks: Packable, first: number, end: number): boolean {
   let reached = -Infinity;
   for (let index = first; index < end; index += 1) {
@@ -105,7 +105,7 @@ class Stacks {
     this.end = new Float64Array(end - first);
   }
 
-  /** Places what is directly inside of a block, counted from its line; what is inside of that was placed before. */
+  /** Places the children of a block, relative to its line; their own children are already placed. */
   make(index: number): void {
     const taken: number[] = [];
     let end = endOf(this.blocks, index);
@@ -117,7 +117,7 @@ class Stacks {
     this.end[index - this.first] = end;
   }
 
-  /** Finds the first lines from `least` on that are free when a stack begins, and takes them until it ends. */
+  /** Finds the first lines from `least` on that are free when a stack begins, and reserves them until it ends. */
   place(index: number, taken: number[], least: number): void {
     const height = this.height[index - this.first]!;
     const start = this.blocks.start[index]! + tolerance(this.blocks, index);

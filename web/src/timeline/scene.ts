@@ -1,10 +1,10 @@
-// Everything that a picture of the timeline depends on.
+// Everything that a frame of the timeline depends on.
 import type { Blocks } from "./blocks";
 import type { Window } from "./geometry";
 import type { Layout } from "./layout";
 
-export type ColourBy = "name" | "status" | "step";
-export const COLOURINGS: readonly ColourBy[] = ["name", "status", "step"];
+export type ColorBy = "name" | "status" | "step";
+export const COLORINGS: readonly ColorBy[] = ["name", "status", "step"];
 
 export interface StepMark {
   step: number;
@@ -20,10 +20,10 @@ export interface Highlight extends Window {
 export interface SceneMark {
   time: number;
   text: string;
-  colour: string;
+  color: string;
 }
 
-/** From where a span was begun to where it ran. */
+/** From where a span was started to where it ran. */
 export interface Flow {
   fromLane: number;
   fromTime: number;
@@ -35,12 +35,12 @@ export interface Flow {
 export interface Strip {
   title: string;
   format: (value: number | null | undefined) => string;
-  lines: readonly { label: string; colour: string; x: Float64Array; y: Float64Array }[];
+  lines: readonly { label: string; color: string; x: Float64Array; y: Float64Array }[];
   low: number;
   high: number;
 }
 
-export interface Colours {
+export interface Colors {
   background: string;
   surface: string;
   sunken: string;
@@ -55,14 +55,14 @@ export interface Colours {
 
 /** Display settings that the page controls. */
 export interface Shown {
-  colourBy: ColourBy;
+  colorBy: ColorBy;
   steps: readonly StepMark[];
   strips: readonly Strip[];
   isSearching: boolean;
-  /** Looked for in names; lower case, empty for none. */
+  /** The text to match in names; lower case, empty for none. */
   search: string;
   hits: ReadonlySet<string>;
-  /** Lanes that the search names. */
+  /** Lanes that match the search. */
   hitLanes: ReadonlySet<number>;
   marks: readonly SceneMark[];
   flows: readonly Flow[];
@@ -80,7 +80,7 @@ export interface Scene extends Shown {
   /** The entire run in a few blocks: drawn until the exact ones are loaded, and in the minimap. */
   coarse: Blocks | null;
   fine: Blocks | null;
-  /** How far open blocks have grown since each answer, in nanoseconds. */
+  /** How far open blocks have grown since each response, in nanoseconds. */
   coarseGrowth: number;
   fineGrowth: number;
   hoveredSpanId: string | null;
@@ -90,7 +90,7 @@ export interface Scene extends Shown {
   horizon: number;
   /** The wall-clock time of the origin, in nanoseconds. */
   origin: number;
-  colours: Colours;
+  colors: Colors;
 }
 
 export const GUTTER = 148;

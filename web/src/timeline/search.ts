@@ -18,13 +18,13 @@ export interface TimelineSearch {
   /** Words to match in names, attributes, errors, sessions and lane names. */
   words: string;
   query: Found;
-  /** Conditions on lanes; all must hold. */
+  /** Conditions on lanes; all must match. */
   places: readonly (readonly [LaneKey, string])[];
   /** An error message for invalid input. */
   problem: string | null;
 }
 
-/** Reads a search text. */
+/** Parses a search. */
 export function parseTimelineSearch(text: string): TimelineSearch {
   const query: Found = {};
   const places: (readonly [LaneKey, string])[] = [];
@@ -67,7 +67,7 @@ function spanCondition(query: Found, key: string, value: string): string | null 
   return null;
 }
 
-/** Whether a lane fits the conditions on lanes. */
+/** Whether a lane matches the conditions on lanes. */
 export function fitsPlaces(lane: Lane, places: TimelineSearch["places"]): boolean {
   return places.every(([key, value]) => {
     const wanted = value.toLowerCase();
@@ -84,7 +84,7 @@ function fitsRank(rank: number | null, wanted: string): boolean {
   return range === null ? String(rank) === wanted : rank >= Number(range[1]) && rank <= Number(range[2]);
 }
 
-/** Whether what a lane is called has all the words: `rollout 17` is one process, not also `rollout 170`. */
+/** Whether a lane's names contain all words: `rollout 17` matches one process, not `rollout 170`. */
 export function fitsWords(lane: Lane, words: string): boolean {
   const title = `${processTitle(lane)} ${laneTitle(lane)}`.toLowerCase();
   const names = [title, lane.host, lane.process_id, lane.lane ?? ""].map((name) => name.toLowerCase());
@@ -96,14 +96,14 @@ function escaped(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
-/** The lanes to show under a filter, which is written like a search; all of them without one. */
+/** The lanes that match a filter, which has the syntax of a search; all lanes if it is empty. */
 export function filterLanes(lanes: readonly Lane[], filter: string): readonly Lane[] {
   const { words, places } = parseTimelineSearch(filter);
   if (words === "" && places.length === 0) return lanes;
   return lanes.filter((lane) => fitsPlaces(lane, places) && (words === "" || containsWords(lane, words)));
 }
 
-/** While a filter is typed, each word may be a part of what the lane is called. */
+/** While a filter is being typed, each word may match a part of the lane's names. */
 function containsWords(lane: Lane, words: string): boolean {
   const text = `${processTitle(lane)} ${laneTitle(lane)} ${lane.host} ${lane.process_id}`.toLowerCase();
   return words

@@ -1,5 +1,5 @@
-// What happened in a range of time, from the blocks of that range.
-import { isWaiting } from "../colours";
+// Statistics of a time range, from its blocks.
+import { isWaiting } from "../colors";
 import type { Blocks } from "./blocks";
 import type { Window } from "./geometry";
 
@@ -14,7 +14,7 @@ export interface NameTime {
 
 export interface RangeStatistics {
   names: NameTime[];
-  /** For each lane, how long it was busy: with something, but not waiting. */
+  /** For each lane, how long it was busy and not waiting. */
   busy: Map<number, number>;
 }
 
@@ -33,7 +33,7 @@ export function unionLength(intervals: readonly Interval[]): number {
   return length;
 }
 
-/** Sums up a range; blocks that reach beyond it count only with their part inside. */
+/** Computes the statistics of a range; blocks that extend beyond it count only with their part inside. */
 export function rangeStatistics(blocks: Blocks, range: Window): RangeStatistics {
   const byName = new Map<string, { intervals: Interval[]; count: number; errors: number; open: number }>();
   const busy = new Map<number, number>();
@@ -52,7 +52,7 @@ export function rangeStatistics(blocks: Blocks, range: Window): RangeStatistics 
       sum.errors += blocks.errors[index]!;
       sum.open += blocks.isOpen[index]!;
     }
-    // A span that waits within another one leaves the lane idle: what runs around it does not count then.
+    // A wait inside another span leaves the lane idle: the enclosing span does not count during it.
     busy.set(laneId, unionLength([...running, ...waiting]) - unionLength(waiting));
   }
   const names = [...byName].map(([name, { intervals, ...sums }]) => ({ name, wall: unionLength(intervals), ...sums }));
@@ -63,7 +63,7 @@ function clipped(blocks: Blocks, index: number, range: Window): Interval | null 
   const start = Math.max(blocks.start[index]!, range.start);
   const end = Math.min(blocks.end[index]!, range.end);
   if (end < start) return null;
-  // Short spans that were merged leave gaps between them; what they add up to is nearer the truth than their extent.
+  // Merged short spans have gaps between them; their sum is more accurate than their extent.
   const isMerged = blocks.count[index]! > 1;
   return [start, isMerged ? Math.min(end, start + blocks.busy[index]!) : end];
 }

@@ -11,11 +11,11 @@ const FIRST_STEPS = 6;
 interface Options {
   run: string;
   origin: number;
-  /** The canvases are drawn on once the lanes and steps are known. */
+  /** Drawing starts once the lanes and steps are known. */
   isReady: boolean;
   inputs: Inputs;
   callbacks: Callbacks;
-  /** The window that the address names; null for none. */
+  /** The window in the address; null for none. */
   wanted: Window | null;
 }
 
@@ -59,7 +59,7 @@ function begin(controller: TimelineController, inputs: Inputs, origin: number, w
   }
 }
 
-/** Callbacks that always reach the latest ones, so that the controller can outlive a rendering. */
+/** Callbacks that always call the latest ones, so that the controller can outlive a render. */
 function forwarded(latest: () => Callbacks): Callbacks {
   return {
     onHover: (hover) => latest().onHover(hover),

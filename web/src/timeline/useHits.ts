@@ -5,7 +5,7 @@ import { useQuery } from "../useQuery";
 import { fitsPlaces, fitsWords, parseTimelineSearch } from "./search";
 
 const MAX_HITS = 1000;
-/** More lanes than these are not named one by one in a question. */
+/** With more lanes than this, a request does not list them individually. */
 const MAX_LANES = 500;
 
 /** A lane or a span that was found. */
@@ -13,9 +13,9 @@ export type Hit = { lane: Lane } | { span: Span };
 
 export interface Hits {
   ids: ReadonlySet<string>;
-  /** The lanes whose name, host or process the search names. */
+  /** The lanes whose name, host or process matches the search. */
   lanes: ReadonlySet<number>;
-  /** The words to look for in names that are in view already; lower case, empty for none. */
+  /** The words to match in visible names; lower case, empty for none. */
   words: string;
   isSearching: boolean;
   count: number;
@@ -25,7 +25,7 @@ export interface Hits {
 
 const NO_IDS: ReadonlySet<string> = new Set();
 
-/** The lanes and spans that a search finds, and the place among them. */
+/** The lanes and spans that a search finds, and the current position among them. */
 export function useHits(run: string, search: string, lanes: readonly Lane[]): Hits {
   const [place, setPlace] = useState(-1);
   const { words, query, places, problem } = useMemo(() => parseTimelineSearch(search), [search]);
@@ -38,7 +38,7 @@ export function useHits(run: string, search: string, lanes: readonly Lane[]): Hi
     () => (places.length === 0 ? null : lanes.filter((lane) => fitsPlaces(lane, places))),
     [lanes, places],
   );
-  // Conditions on lanes alone name lanes: their spans are all there is on them.
+  // Conditions only on lanes match lanes, not each of their spans.
   const wantsSpans = words !== "" || Object.keys(query).length > 0;
   const laneIds = onLanes === null || onLanes.length > MAX_LANES ? undefined : onLanes.map((lane) => lane.lane_id);
   const { data, isLoading } = useQuery(
@@ -55,13 +55,13 @@ export function useHits(run: string, search: string, lanes: readonly Lane[]): Hi
     () => (!wantsSpans || data === undefined ? NO_IDS : new Set(data.map((span) => span.span_id))),
     [data, wantsSpans],
   );
-  // Conditions on spans are about spans only.
+  // Conditions on spans match only spans.
   const named = Object.keys(query).length > 0 ? [] : foundLanes;
   const laneSet = useMemo(() => new Set(named.map((lane) => lane.lane_id)), [foundLanes, query]);
   const count = named.length + spans.length;
   const move = (distance: number): Hit | null => {
     if (count === 0) return null;
-    // Lanes come first; without any, and backwards, the first step goes to the newest span, which is likely in view.
+    // Lanes come first; without any, and backward, the first step goes to the newest span, which is likely in view.
     const first = named.length > 0 && distance > 0 ? 0 : count - 1;
     const next = place < 0 ? first : (place + distance + count) % count;
     setPlace(next);

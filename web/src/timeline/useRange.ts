@@ -4,7 +4,7 @@ import type { Window } from "./geometry";
 
 const RANGE_REST_MS = 250;
 
-/** The selected range is the window that all views share: a drag writes it once the hand rests. */
+/** The selected range is the window that all views share: a drag sets it once the pointer rests. */
 export function useRange(
   run: string,
   origin: number,

@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import { type Line, type Metric, api, lineValue } from "../api";
-import { colourOfIndex, lineColour } from "../colours";
+import { colorOfIndex, lineColor } from "../colors";
 import { kindOf } from "../metricKinds";
 import { type Theme, useTheme } from "../theme";
 import { metricFormatter } from "../units";
@@ -19,7 +19,7 @@ interface Asked {
   lines: Line[];
 }
 
-/** Loads metrics for the window on show (and around it, so that moving a little needs nothing new). */
+/** Loads metrics for the visible window (with margins, so that a small move needs no request). */
 export function useStrips(
   run: string,
   names: readonly string[],
@@ -53,9 +53,9 @@ export function useStrips(
   );
 }
 
-/** Rounds a window outwards, so that following the run does not ask for another window on each picture. */
+/** Rounds a window outward, so that following the run does not request another window on each frame. */
 function rounded(window: Window): Window {
-  // Metrics are sampled far less often than spans: a short window alone would hold no point at all.
+  // Metrics are sampled far less often than spans: a short window alone would contain no points.
   const wide = withMargins(window, Math.max(0.5, LEAST_NS / width(window) / 2));
   const grain = width(wide) / 8;
   return { start: Math.floor(wide.start / grain) * grain, end: Math.ceil(wide.end / grain) * grain };
@@ -75,7 +75,7 @@ function load(
     metric,
     start_ns: BigInt(origin) + BigInt(Math.round(part.start)),
     end_ns: BigInt(origin) + BigInt(Math.round(part.end)),
-    // Counters are sent every half second or so: a rate over less than some of those would only show the sending.
+    // Counters are sent every half second or so: a rate over a shorter time would only show the flushes.
     width: Math.max(isRate ? LEAST_RATE_NS : 1, Math.round(width(part) / POINTS)),
   };
   if (isDistribution) return api.metricQuantiles({ ...query, share: [0.5, 0.95] }, signal);
@@ -95,7 +95,7 @@ function strip({ metric, kind, lines }: Asked, origin: number, theme: Theme): St
     }
     return {
       label: Object.values(line.labels).join(" "),
-      colour: lineColour(colourOfIndex(place), theme),
+      color: lineColor(colorOfIndex(place), theme),
       x: Float64Array.from(points, ([x]) => x),
       y: Float64Array.from(points, ([, y]) => y),
     };

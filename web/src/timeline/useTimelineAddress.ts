@@ -9,7 +9,7 @@ import {
   LANE_ORDERS,
   type LaneOrder,
 } from "./layout";
-import { COLOURINGS, type ColourBy } from "./scene";
+import { COLORINGS, type ColorBy } from "./scene";
 
 export type TimelineAddress = ReturnType<typeof useTimelineAddress>;
 
@@ -20,7 +20,7 @@ export function useTimelineAddress(isReport: boolean) {
   const [window] = useUrlState("window", "");
   // The target of a link or the shared window must stay in place.
   const [isFollowing, setIsFollowing] = useUrlState("follow", from === 0 && window === "" && !isReport);
-  const [colourBy, setColourBy] = useUrlState<ColourBy>("colour", "name", COLOURINGS);
+  const [colorBy, setColorBy] = useUrlState<ColorBy>("colour", "name", COLORINGS);
   const [density, setDensity] = useUrlState<Density>("density", "normal", ["normal", "compact"]);
   const [search, setSearch] = useUrlState("search", "");
   const [spanId, setSpanId] = useUrlState("span", "");
@@ -28,7 +28,7 @@ export function useTimelineAddress(isReport: boolean) {
   const [stripNames, setStripNames] = useUrlState("metric", []);
   const [findingId, setFindingId] = useUrlState("finding", "");
   return {
-    ...{ from, setFrom, to, setTo, isFollowing, setIsFollowing, colourBy, setColourBy, density, setDensity },
+    ...{ from, setFrom, to, setTo, isFollowing, setIsFollowing, colorBy, setColorBy, density, setDensity },
     ...{ search, setSearch, spanId, setSpanId, laneId, setLaneId, stripNames, setStripNames },
     ...{ findingId, setFindingId },
     lanes: useLanesAddress(),
@@ -37,7 +37,7 @@ export function useTimelineAddress(isReport: boolean) {
 
 export type LanesAddress = ReturnType<typeof useLanesAddress>;
 
-/** Which lanes are on show, in which groups and order. */
+/** Which lanes are visible, in which groups and order. */
 function useLanesAddress() {
   const [filter, setFilter] = useUrlState("lanes", "");
   const [grouping, setGrouping] = useUrlState<Grouping>("group", "process", GROUPINGS);
@@ -54,7 +54,7 @@ function useLanesAddress() {
     list.includes(one) ? list.filter((other) => other !== one) : [...list, one];
   return {
     ...{ filter, setFilter, grouping, setGrouping, order, setOrder, arrangement, folding, isAllFolded },
-    /** Pins a lane to the top, or lets it go. */
+    /** Pins a lane to the top, or unpins it. */
     togglePin: (laneId: number) => setPins(toggled(pins, String(laneId))),
     toggleGroup: (key: string) => setCollapsed(toggled(collapsed, key)),
     foldAll: (isFolded: boolean) => {

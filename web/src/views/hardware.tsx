@@ -7,7 +7,7 @@ import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { Select } from "../components/Select";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfIndex } from "../colours";
+import { colorOfIndex } from "../colors";
 import { align } from "../lines";
 import { kindOf } from "../metricKinds";
 import { formatBytes, formatClock, metricFormatter } from "../units";
@@ -241,7 +241,7 @@ function DeviceChart({ run, metric, title, range, isByNode, onWindow }: DevicePr
       aligned.lines.map((line, index) => ({
         label: deviceName(line.labels) || "all",
         values: line.values,
-        colour: colourOfIndex(index),
+        color: colorOfIndex(index),
         isFaint: aligned.lines.length > 10,
       })),
     [aligned],

@@ -2,7 +2,7 @@ import { type ReactNode, useMemo } from "react";
 import type { HotspotQuery } from "../api";
 import { NumberField } from "../components/NumberField";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, LogButton, Select, labelled } from "../components/Select";
+import { Choice, LogButton, Select, labeled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatClock, shorten } from "../units";
@@ -18,14 +18,14 @@ import "./views.css";
 import { ErrorLine } from "../components/ErrorLine";
 
 type Grouping = NonNullable<HotspotQuery["group_by"]>;
-const GROUPINGS: readonly { value: Grouping; label: string }[] = labelled({
+const GROUPINGS: readonly { value: Grouping; label: string }[] = labeled({
   name: "name",
   role: "role",
   lane: "lane",
   name_role: "name and role",
   name_lane: "name and lane",
 });
-const SEGMENTS = labelled({
+const SEGMENTS = labeled({
   "": "everything",
   state_interval: "states",
   duration: "operations",
@@ -33,7 +33,7 @@ const SEGMENTS = labelled({
   session: "sessions",
 });
 
-/** Where the time goes: as figures, and as a flame graph. */
+/** Where the time goes: as a table, and as a flame graph. */
 export default function Hotspots({ run }: ViewProps) {
   const [shape, setShape] = useUrlState("shape", "table", ["table", "flame", "latency"]);
   const [grouping, setGrouping] = useUrlState<Grouping>(
@@ -54,7 +54,7 @@ export default function Hotspots({ run }: ViewProps) {
   const isByName = shape === "latency";
   const query: HotspotQuery = {
     run,
-    // Names that the latest steps have not are names all the same.
+    // Include names that do not occur in the latest steps.
     ...(isByName && scope.kind !== "window" && scope.kind !== "step" ? {} : hotspotConditions(scope)),
     group_by: isByName ? "name" : grouping,
     segment: segment === "" || isByName ? undefined : segment,
@@ -79,7 +79,7 @@ export default function Hotspots({ run }: ViewProps) {
         <Choice
           label="Shape"
           value={shape}
-          options={labelled({ table: "Table", flame: "Flame", latency: "Over time" })}
+          options={labeled({ table: "Table", flame: "Flame", latency: "Over time" })}
           onChange={setShape}
         />
         {controls}
@@ -92,7 +92,7 @@ export default function Hotspots({ run }: ViewProps) {
           />
         )}
         {isByName && (
-          <Choice label="Axis" value={axis} options={labelled({ step: "Step", time: "Time" })} onChange={setAxis} />
+          <Choice label="Axis" value={axis} options={labeled({ step: "Step", time: "Time" })} onChange={setAxis} />
         )}
         {isByName && <LogButton isOn={isLogarithmic} onChange={setIsLogarithmic} />}
         {shape === "table" && (
@@ -150,7 +150,7 @@ function useScope(run: string): [Scope, ReactNode] {
   const [step, setStep] = useUrlState("step", 0);
   const [linkFrom] = useUrlState("from", 0);
   const [linkTo] = useUrlState("to", 0);
-  // A link may carry a stretch of time; otherwise it is the one that all views share.
+  // A link may contain a time range; otherwise it is the one that all views share.
   const hasLink = linkTo > linkFrom;
   const from = hasLink ? linkFrom : (bounds?.start_ns ?? 0) / 1e9;
   const to = hasLink ? linkTo : (bounds?.end_ns ?? 0) / 1e9;

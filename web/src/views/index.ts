@@ -1,11 +1,11 @@
 // The views, in the order of the navigation. A view is a file here that exports its component as default:
 //   export default function Sessions({ run }: ViewProps) { ... }
-// One that is listed but has no file is not shown.
+// A listed view without a file is not shown.
 import { type ComponentType, lazy } from "react";
 import { retrying } from "./retrying";
 
 export interface ViewProps {
-  /** The run on show. */
+  /** The visible run. */
   run: string;
 }
 
@@ -35,7 +35,7 @@ const LISTED: readonly (readonly [name: string, title: string, icon: string])[] 
 
 const files = import.meta.glob<{ default: ComponentType<ViewProps> }>("./*.tsx");
 
-/** Loads all views, so that each can be shown while the server is away; a view that fails now is loaded when shown. */
+/** Loads all views, so that each can be shown while the server is down; a view that fails now is loaded when shown. */
 export function preloadViews(): void {
   for (const load of Object.values(files)) load().catch(() => undefined);
 }

@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import type { Metric, MetricQuery, RangeQuery } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
-import { Choice, LogButton, Select, labelled } from "../components/Select";
+import { Choice, LogButton, Select, labeled } from "../components/Select";
 import { kindOf } from "../metricKinds";
 import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
@@ -113,10 +113,10 @@ function stepsOfWindow({ first, last }: StepsWindow) {
   return { first_step: first, last_step: last };
 }
 
-/** What holds for all charts: their axis, range, filters and grouping. */
+/** The common settings of all charts: axis, range, filters and grouping. */
 function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolean) {
   const [chosenAxis, setAxis] = useUrlState("axis", "time", ["time", "step"]);
-  // Runs of different days have only their steps in common.
+  // Runs from different days have only steps in common.
   const axis = isOverlaid ? "step" : chosenAxis;
   const [smoothing, setSmoothing] = useUrlState(
     "smooth",
@@ -165,7 +165,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
   };
   const controls = (
     <div className="toolbar">
-      <Choice label="Axis" value={axis} options={labelled({ time: "Time", step: "Step" })} onChange={setAxis} />
+      <Choice label="Axis" value={axis} options={labeled({ time: "Time", step: "Step" })} onChange={setAxis} />
       {to > from ? (
         <button
           type="button"
@@ -201,13 +201,13 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
             label="Quantiles"
             isLabelHidden
             value={shares}
-            options={labelled({ usual: "p50 p95 p99", wide: "min p10 p50 p90 max", tail: "p90 p99 p99.9" })}
+            options={labeled({ usual: "p50 p95 p99", wide: "min p10 p50 p90 max", tail: "p90 p99 p99.9" })}
             onChange={setShares}
           />
           <Choice
             label="Distributions as"
             value={shape}
-            options={labelled({ quantiles: "Quantiles", heat: "Heat map", both: "Both" })}
+            options={labeled({ quantiles: "Quantiles", heat: "Heat map", both: "Both" })}
             onChange={setShape}
           />
         </>

@@ -16,7 +16,7 @@ import { CriticalPathPanel } from "../overview/CriticalPathPanel";
 import { StepPanel } from "../overview/StepPanel";
 import { StepStrip } from "../overview/StepStrip";
 import { lastShown, wholeSteps } from "../overview/stepTimes";
-import { colourOfIndex } from "../colours";
+import { colorOfIndex } from "../colors";
 import { useSavedViews } from "../savedViews";
 import { metricFormatter, shorten } from "../units";
 import { useAnswer } from "../useQuery";
@@ -73,7 +73,7 @@ export default function Overview({ run }: ViewProps) {
             key={name}
             name={name}
             points={byStep.get(name) ?? NO_POINTS}
-            colour={colourOfIndex(place)}
+            color={colorOfIndex(place)}
             band={band}
             onSteps={onSteps}
           />
@@ -106,7 +106,7 @@ function seriesByName(metrics: readonly StepMetric[]): Map<string, Points> {
   return found;
 }
 
-/** JSON has no NaN: where the average, which is never absent, is null, it is not a number. */
+/** JSON has no NaN: an average is never absent, so null means NaN. */
 function averageOf({ average }: { average: number | null }): number {
   return average ?? NaN;
 }
@@ -114,14 +114,14 @@ function averageOf({ average }: { average: number | null }): number {
 interface MetricPanelProps {
   name: string;
   points: Points;
-  colour: string;
+  color: string;
   band: readonly [number, number] | null;
   onSteps: (first: number, last: number) => void;
 }
 
-function MetricPanel({ name, points, colour, band, onSteps }: MetricPanelProps) {
+function MetricPanel({ name, points, color, band, onSteps }: MetricPanelProps) {
   const format = metricFormatter(name);
-  const series = useMemo(() => [{ label: name, values: points.y, colour }], [name, points, colour]);
+  const series = useMemo(() => [{ label: name, values: points.y, color }], [name, points, color]);
   return (
     <Panel
       title={shorten(name, 60)}

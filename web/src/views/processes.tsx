@@ -13,7 +13,7 @@ import type { ViewProps } from ".";
 import "./views.css";
 import { sumOf } from "../statistics";
 
-/** Who records: where each process runs, whether it reports, and what telemetry was lost and why. */
+/** The recording processes: where each one runs, whether it reports, and what telemetry was lost and why. */
 export default function Processes({ run }: ViewProps) {
   const [order, setOrder] = useUrlState("sort", "-lost");
   const processes = useAnswer("processes", { run }, { everyMs: 2000 });
@@ -86,7 +86,7 @@ function StacksButton({ run }: { run: string }) {
 
 const MOST_FRAMES = 8;
 
-/** Where the processes are: those in the same place together, the smallest group first. */
+/** Where the processes are, grouped by location, smallest group first. */
 function StackGroups({ run }: { run: string }) {
   const { data } = useAnswer("stacks", { run }, { everyMs: 3000, pollMs: 5000 });
   if (data === undefined || data.length === 0) return null;
@@ -106,7 +106,7 @@ function StackGroups({ run }: { run: string }) {
   );
 }
 
-/** What each process lost, as text: `1,234 spans: queue full`. */
+/** The losses of each process, as text: `1,234 spans: queue full`. */
 export function reasonsOf(losses: readonly LossCount[]): ReadonlyMap<string, string> {
   const found = new Map<string, string[]>();
   for (const { process_id, kind, reason, count } of losses) {

@@ -4,7 +4,7 @@ import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
-import { Select, labelled } from "../components/Select";
+import { Select, labeled } from "../components/Select";
 import { naturally } from "../natural";
 import { formatCount, formatSeconds, metricFormatter, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
@@ -20,7 +20,7 @@ import { meanOf } from "../statistics";
 const MOST_STEPS = 1000;
 const ROW_HEIGHTS = { few: 20, many: 11, most: 4 };
 
-/** A phase or a hardware metric by rank and step: where to begin in a run of many processes. */
+/** A phase or a hardware metric by rank and step: where to start in a run with many processes. */
 export default function Ranks({ run }: ViewProps) {
   const [phase, setPhase] = useUrlState("phase", "");
   const [metric, setMetric] = useUrlState("metric", "");
@@ -80,7 +80,7 @@ export default function Ranks({ run }: ViewProps) {
         <Select
           label="Sort"
           value={order}
-          options={labelled({ rank: "by rank", highest: "highest first", node: "by node" })}
+          options={labeled({ rank: "by rank", highest: "highest first", node: "by node" })}
           onChange={setOrder}
         />
         <span
@@ -101,7 +101,7 @@ function mean({ values }: Row): number {
   return meanOf(values) ?? -Infinity;
 }
 
-/** The rows of a role in an order; ranks by number. */
+/** The rows of a role, sorted; ranks by number. */
 export function sorted(rows: readonly Row[], role: string, order: string): Row[] {
   const chosen = rows.filter((row) => role === "" || row.role === role);
   if (order === "highest") return chosen.sort((one, other) => mean(other) - mean(one));

@@ -1,4 +1,4 @@
-// Parts of the page that are loaded when they are first shown, also where the server is away at that moment.
+// Parts of the page that are loaded when first shown, even if the server is down at that time.
 
 const RETRY_MS = 1500;
 
@@ -16,16 +16,16 @@ const browser: Patience = {
   wait: (ms) => new Promise((resolve) => window.setTimeout(resolve, ms)),
 };
 
-/** The server has another build of the page than the one on show. */
+/** The server has another build of the page than the visible one. */
 export class PageChangedError extends Error {
   constructor() {
     super("The server has a newer version of this page. Reload it to continue.");
   }
 }
 
-/** Returns a loader that waits for a server that is away.
+/** Returns a loader that waits for a server that is down.
  *
- * Where the server answers and the part is still not to be had, the server was upgraded since the page was opened.
+ * If the server responds and the part is still unavailable, the server was upgraded since the page was opened.
  */
 export function retrying<T>(load: () => Promise<T>, { isReachable, wait }: Patience = browser): () => Promise<T> {
   return async () => {

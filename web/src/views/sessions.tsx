@@ -4,7 +4,7 @@ import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, Select, labelled } from "../components/Select";
+import { Choice, Select, labeled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatCount, counted } from "../units";
@@ -31,9 +31,9 @@ const STATUSES = [
   })),
 ];
 
-const TIME_BY = labelled({ submission: "By time", step: "By step" });
+const TIME_BY = labeled({ submission: "By time", step: "By step" });
 
-const SHOWN = labelled({ samples: "Samples", groups: "Groups" });
+const SHOWN = labeled({ samples: "Samples", groups: "Groups" });
 
 /** Sessions, one by one or as the groups in which their rewards are compared. */
 export default function Sessions({ run }: ViewProps) {

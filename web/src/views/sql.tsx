@@ -24,7 +24,7 @@ const EXAMPLES: readonly (readonly [title: string, sql: string])[] = [
   ["Tables and views", "SELECT table_name, column_name, data_type FROM information_schema.columns ORDER BY 1"],
 ];
 
-/** One SELECT over the tables of the run; the server must allow it. */
+/** One SELECT over the tables of the run, if the server allows it. */
 export default function SqlConsole({ run }: ViewProps) {
   const [query, setQuery] = useUrlState("sql", FIRST);
   const [result, setResult] = useState<SqlResult | null>(null);

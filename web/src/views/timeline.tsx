@@ -51,7 +51,7 @@ export default function TimelineView({ run }: ViewProps) {
 }
 
 function useOrigin(startNs: number): number {
-  // Whole seconds are multiples of 2^9 ns, so the origin is exact although it is past 2^53.
+  // Whole seconds are multiples of 2^9 ns, so the origin is exact although it exceeds 2^53.
   const [origin] = useState(() => Math.floor(startNs / 1e9) * 1e9);
   return origin;
 }
@@ -67,7 +67,7 @@ interface Selection {
 const NO_FLOWS: readonly Flow[] = [];
 
 function sceneMark(mark: Mark, origin: number): SceneMark {
-  return { time: mark.time_ns - origin, text: markText(mark), colour: token(markToken(mark)) };
+  return { time: mark.time_ns - origin, text: markText(mark), color: token(markToken(mark)) };
 }
 
 const NOTHING: Selection = { hover: null, markHover: null, range: null, window: null, problem: null };
@@ -116,7 +116,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
       [steps, origin],
     ),
     strips,
-    colourBy: address.colourBy,
+    colorBy: address.colorBy,
     density: address.density,
     folding,
     arrangement,
@@ -164,7 +164,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
     if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
   }, [isReady, firstLane]);
 
-  // A search that names lanes shows the first of them.
+  // A search that matches lanes scrolls to the first of them.
   const [firstHit] = hits.lanes;
   useEffect(() => {
     if (isReady && firstHit !== undefined) controller.current?.scrollToLane(firstHit);
@@ -198,7 +198,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
         () => controller.current?.fit(),
       );
   };
-  // A link from elsewhere names a span: without a time, show it; without a lane, find its lane.
+  // A link may contain a span: without a time, show it; without a lane, find its lane.
   useEffect(() => {
     if (!isReady || spanId === "") return;
     if (address.from === 0) fit();
@@ -217,8 +217,8 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   });
   const traced = (): TraceQuery => {
     const { start, end } = range ?? controller.current?.currentWindow() ?? latest.current.whole;
-    const moment = (time: number) => BigInt(origin) + BigInt(Math.round(time));
-    return { run, start_ns: moment(Math.max(start, latest.current.whole.start)), end_ns: moment(end) };
+    const absolute = (time: number) => BigInt(origin) + BigInt(Math.round(time));
+    return { run, start_ns: absolute(Math.max(start, latest.current.whole.start)), end_ns: absolute(end) };
   };
 
   return (
@@ -321,7 +321,7 @@ function callbacksOf(
       address.setSpanId(block?.spanId ?? "", "replace");
       if (block === null) return;
       change({ range: null });
-      address.setIsFollowing(false); // what was picked should not run away
+      address.setIsFollowing(false); // keep the selected item in place
     },
     onWindow: (shown) => {
       change({ window: shown });

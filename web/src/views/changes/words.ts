@@ -1,11 +1,11 @@
-// A change as a few words.
+// A short description of a change.
 import type { Change } from "../../api";
 
 import { valueText } from "../runs/values";
 
 type Format = (value: number | null | undefined) => string;
 
-/** `0.6 → 0.3 (−50%)`; what happened for an event; `NaN` where a metric has no number any more. */
+/** `0.6 → 0.3 (−50%)`; an event's attributes; `NaN` if a metric is no longer a number. */
 export function changeText(change: Change, format: Format): string {
   if (change.shape === "event") {
     const attributes = Object.entries(change.detail).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);

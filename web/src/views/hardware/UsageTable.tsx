@@ -4,7 +4,7 @@ import { Panel } from "../../components/Panel";
 import { figure, text } from "../../components/columns";
 import { type Column, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
 import { useAnswer } from "../../useQuery";
 import type { Range } from "../metrics/range";
@@ -13,7 +13,7 @@ import { ErrorLine } from "../../components/ErrorLine";
 /** How busy the accelerators were while a role was in a state: "busy 31 % during rollout". */
 export function UsageTable({ run, range }: { run: string; range: Range }) {
   const query = { run, start_ns: range.start_ns, end_ns: range.end_ns };
-  // Of a long stretch, some seconds more change nothing that can be seen.
+  // In a long range, a few more seconds make no visible difference.
   const everyMs = Math.min(60_000, Math.max(5000, range.width / 1e6));
   const { data, error } = useAnswer("hardware/by_state", query, { everyMs });
   if (data !== undefined && data.states.length === 0) return null;
@@ -45,7 +45,7 @@ const COLUMNS: readonly Column<StateUsage>[] = [
     value: (usage) => usage.name,
     render: (usage) => (
       <ViewLink view="timeline" state={{ search: usage.name }}>
-        <i className="swatch" style={{ background: colourOfName(usage.name) }} /> {usage.name}
+        <i className="swatch" style={{ background: colorOfName(usage.name) }} /> {usage.name}
       </ViewLink>
     ),
   },

@@ -11,7 +11,7 @@ export function deviceName(labels: Readonly<Record<string, string>>): string {
   return labels["gpu"] === undefined ? node : `${node} · GPU ${labels["gpu"]}`.trim();
 }
 
-/** Puts lines into a grid; each value is divided by the same device's value in `totals` where those are given. */
+/** Puts lines into a grid; each value is divided by the same device's value in `totals`, if given. */
 export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly Line[] | null = null): HeatMapData {
   const { x, lines: rows } = align(lines);
   const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
@@ -22,7 +22,7 @@ export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly
   named.sort((one, other) => naturally(one.name, other.name));
   return {
     x: x.map((ns) => ns / 1e9),
-    // A reading holds until the next: columns are at least as wide as the readings are apart, with room for delays.
+    // A reading is valid until the next: columns are at least as wide as the interval between them, plus slack.
     width: Math.max(widthNs, spacing(x) * 1.6) / 1e9,
     rows: named.map((row) => row.name),
     values: named.map((row) =>
@@ -31,7 +31,7 @@ export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly
   };
 }
 
-/** The typical distance between readings. */
+/** The typical interval between readings. */
 function spacing(x: readonly number[]): number {
   return x.length < 2 ? 0 : median(x.slice(1).map((at, index) => at - x[index]!));
 }
@@ -45,7 +45,7 @@ function latest(line: Line): number | null {
   return typeof value === "number" ? value : null;
 }
 
-/** The latest value of each row; null where nothing was recorded. */
+/** The latest value of each row; null if nothing was recorded. */
 export function latestOf(data: HeatMapData): { name: string; value: number | null }[] {
   return data.rows.map((name, row) => ({
     name,

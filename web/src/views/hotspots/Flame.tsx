@@ -2,7 +2,7 @@ import { useMemo, useState } from "react";
 import type { FlameNode, HotspotQuery } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
 import { Tooltip } from "../../components/Tooltip";
-import { colourOfName, textOn } from "../../colours";
+import { colorOfName, textOn } from "../../colors";
 import { formatCount, formatDuration, formatShare, shorten } from "../../units";
 import { useAnswer } from "../../useQuery";
 import { type FlameBox, findNode, layOut, placed } from "./flame";
@@ -12,7 +12,7 @@ import { sumOf } from "../../statistics";
 interface Props {
   run: string;
   conditions: HotspotQuery;
-  /** The node on show; empty for all. */
+  /** The selected node; empty for all. */
   zoom: string;
   onZoom: (path: string) => void;
 }
@@ -61,8 +61,8 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
                 width: `${box.width * 100}%`,
                 top: box.depth * ROW,
                 height: ROW - 1,
-                backgroundColor: box.depth === 0 && shown === null ? "var(--border)" : colourOfName(box.node.name),
-                color: box.depth === 0 && shown === null ? "inherit" : textOn(colourOfName(box.node.name)),
+                backgroundColor: box.depth === 0 && shown === null ? "var(--border)" : colorOfName(box.node.name),
+                color: box.depth === 0 && shown === null ? "inherit" : textOn(colorOfName(box.node.name)),
               }}
               aria-label={`${nameOf(box)}: ${formatDuration(box.node.total_ns)}`}
               onPointerMove={(event) => setHovered({ box, x: event.clientX, y: event.clientY })}
@@ -83,7 +83,7 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
   );
 }
 
-/** A role may be nameless. */
+/** A role may have no name. */
 function nameOf(box: FlameBox): string {
   return box.node.name === "" ? "no role" : box.node.name;
 }

@@ -6,7 +6,7 @@ import { MeterCell } from "../../components/MeterCell";
 import { figure, text } from "../../components/columns";
 import { type Column, type Sort, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { formatCount, formatDuration } from "../../units";
 import { timelineWindow } from "../links";
 
@@ -15,7 +15,7 @@ interface Props {
   lanes: ReadonlyMap<number, Lane>;
   sort: Sort;
   onSort: (sort: Sort) => void;
-  /** Nanoseconds; where it is known, links into the timeline show it. */
+  /** Nanoseconds; if known, links into the timeline show it. */
   window: readonly [number, number] | null;
   isLoading: boolean;
 }
@@ -32,7 +32,7 @@ const FIGURES: readonly (readonly [key: Figure, title: string, hint: string])[] 
   ["max_ns", "Max", "The longest"],
 ];
 
-/** Where the time goes, as figures. */
+/** Where the time goes, as a table. */
 export function HotspotTable({ spots, lanes, sort, onSort, window, isLoading }: Props) {
   const columns = useMemo(() => columnsOf(spots, lanes, window), [spots, lanes, window]);
   return (
@@ -74,7 +74,7 @@ function columnsOf(
           state={{ search: spot.name, ...(window === null ? {} : timelineWindow(window[0], window[1])) }}
           title={`${spot.name ?? ""}: find in the timeline`}
         >
-          <i className="swatch" style={{ background: colourOfName(spot.name ?? "") }} /> {spot.name}
+          <i className="swatch" style={{ background: colorOfName(spot.name ?? "") }} /> {spot.name}
         </ViewLink>
       ),
     });
@@ -115,7 +115,7 @@ function columnsOf(
   return columns;
 }
 
-/** A lane or a role in words. */
+/** The display name of a lane or a role. */
 export function placeText(spot: Hotspot, lanes: ReadonlyMap<number, Lane>): string {
   if (spot.role !== null) return spot.role || "no role";
   const lane = spot.lane_id === null ? undefined : lanes.get(spot.lane_id);

@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import type { SpanSeries } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
-import { colourOfName, colourOfStatus } from "../../colours";
+import { colorOfName, colorOfStatus } from "../../colors";
 import { formatCount, formatDuration, formatSeconds, formatShare } from "../../units";
 import { linkTo, navigate } from "../../url";
 import { useAnswer } from "../../useQuery";
@@ -14,7 +14,7 @@ interface Props {
   run: string;
   conditions: SeriesQuery;
   axis: "step" | "time";
-  /** The spans on show; empty while none is known. */
+  /** The selected name; empty while none is known. */
   name: string;
   isLogarithmic: boolean;
 }
@@ -94,16 +94,16 @@ export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Prop
 }
 
 function linesOf({ intervals, axis, name }: SpanSeries) {
-  const colour = colourOfName(name);
+  const color = colorOfName(name);
   const x = intervals.map((one) => (axis === "step" ? one.x : one.x / 1e9));
   const durations: ChartSeries[] = [
-    { label: "p50", values: intervals.map((one) => seconds(one.p50_ns)), colour },
-    { label: "p95", values: intervals.map((one) => seconds(one.p95_ns)), colour, isDashed: true },
-    { label: "max", values: intervals.map((one) => one.max_ns / 1e9), colour: "#8a8f98", isFaint: true },
+    { label: "p50", values: intervals.map((one) => seconds(one.p50_ns)), color },
+    { label: "p95", values: intervals.map((one) => seconds(one.p95_ns)), color, isDashed: true },
+    { label: "max", values: intervals.map((one) => one.max_ns / 1e9), color: "#8a8f98", isFaint: true },
   ];
   const counts: ChartSeries[] = [
-    { label: "count", values: intervals.map((one) => one.count), colour },
-    { label: "errors", values: intervals.map((one) => one.errors), colour: colourOfStatus("error") },
+    { label: "count", values: intervals.map((one) => one.count), color },
+    { label: "errors", values: intervals.map((one) => one.errors), color: colorOfStatus("error") },
   ];
   return { x, durations, counts };
 }
@@ -114,7 +114,7 @@ function pointsOf({ points, name }: SpanSeries) {
     x: points.map((point) => point.start_ns / 1e9),
     series: statuses.map((status): ChartSeries => ({
       label: status,
-      colour: status === "ok" ? colourOfName(name) : colourOfStatus(status),
+      color: status === "ok" ? colorOfName(name) : colorOfStatus(status),
       values: points.map((point) => (point.status === status ? seconds(point.duration_ns) : null)),
     })),
   };

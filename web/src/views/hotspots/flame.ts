@@ -1,4 +1,4 @@
-// Where the boxes of a flame graph stand.
+// The layout of a flame graph.
 import type { FlameNode } from "../../api";
 
 const SEPARATOR = "\u0000";
@@ -20,7 +20,7 @@ interface Placed {
 
 /** Lays nodes out by the sum of their durations, so that a child's width is its share of its parents' time.
  *
- * Children that ran at the same time may need more room than their parent has: they share it.
+ * Concurrent children may need more room than their parent has: they share it.
  */
 export function layOut(roots: readonly Placed[], narrowest = 0.001): FlameBox[] {
   const boxes: FlameBox[] = [];
@@ -52,7 +52,7 @@ export function placed(nodes: readonly FlameNode[], path = ""): Placed[] {
   return nodes.map((node) => ({ node, path: `${path}${SEPARATOR}${node.name}` }));
 }
 
-/** The node of a path: what zooming in shows. */
+/** The node at a path, for zooming in. */
 export function findNode(nodes: readonly Placed[], path: string): Placed | null {
   for (const one of nodes) {
     if (one.path === path) return one;

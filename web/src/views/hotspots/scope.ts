@@ -1,4 +1,4 @@
-// Which spans the hotspots look at, as in the address, and what that means for the server.
+// The scope of the hotspots in the address, and its conditions for the server.
 import type { HotspotQuery, QueryOf, Step } from "../../api";
 
 export type SeriesQuery = Omit<QueryOf<"spans/series">, "name">;
@@ -35,7 +35,7 @@ export function hotspotConditions(scope: Scope): HotspotQuery {
   }
 }
 
-/** The time that a scope covers where it is known, in nanoseconds: for links into the timeline. */
+/** The time range of a scope, if known, in nanoseconds: for links into the timeline. */
 export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [number, number] | null {
   if (scope.kind === "window") return scope.to > scope.from ? [scope.from * 1e9, scope.to * 1e9] : null;
   if (scope.kind === "all") return null;

@@ -20,11 +20,11 @@ export function LogHistogram({ query, onSelect }: Props) {
   const [x, series] = useMemo(() => {
     const rows = intervals ?? [];
     const kinds = [
-      { label: "errors", colour: token("--bad"), values: rows.map((one) => one.errors) },
-      { label: "warnings", colour: token("--warning"), values: rows.map((one) => one.warnings) },
+      { label: "errors", color: token("--bad"), values: rows.map((one) => one.errors) },
+      { label: "warnings", color: token("--warning"), values: rows.map((one) => one.warnings) },
       {
         label: "other lines",
-        colour: token("--text-muted"),
+        color: token("--text-muted"),
         values: rows.map((one) => one.lines - one.warnings - one.errors),
       },
     ];

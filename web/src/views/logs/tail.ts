@@ -3,14 +3,14 @@ import { useRef } from "react";
 import { type LogLine, type LogQuery, api } from "../../api";
 import { useQuery } from "../../useQuery";
 
-/** Lines of other processes may arrive late: so far back is looked again. */
+/** Lines of other processes may arrive late: this much is requested again. */
 const OVERLAP_NS = 3e9;
 const PAGE = 300;
 
 export interface LogTail {
   /** The newest first. */
   lines: readonly LogLine[];
-  /** True when older lines exist that are not here. */
+  /** True if there are older lines that are not loaded. */
   hasMore: boolean;
   error: string | undefined;
   isLoading: boolean;
@@ -54,12 +54,12 @@ export function useLogTail(query: LogQuery, limit: number): LogTail {
 
 const NONE: readonly LogLine[] = [];
 
-/** Tells lines apart; two that agree in all of this are the same line asked for twice. */
+/** Identifies a line; two lines with the same key are one line requested twice. */
 export function lineKey(line: LogLine): string {
   return `${line.time_ns} ${line.process_id} ${line.level} ${line.logger ?? ""} ${line.span_id ?? ""} ${line.message}`;
 }
 
-/** Joins two lists, newest first, without doubles. */
+/** Merges two lists, newest first, without duplicates. */
 export function mergeLines(found: readonly LogLine[], old: readonly LogLine[], most: number): LogLine[] {
   const seen = new Set<string>();
   const merged = [...found, ...old].filter((line) => {

@@ -13,7 +13,7 @@ interface Props {
   onChange: (matches: readonly string[]) => void;
 }
 
-/** Conditions on labels: each a chip that can be taken out; new ones from the labels and values there are. */
+/** Conditions on labels: each is a removable chip; new ones are chosen from the existing labels and values. */
 export function LabelFilters({ run, metric, labels, matches, onChange }: Props) {
   const [label, setLabel] = useState("");
   const values = useAnswer(

@@ -5,7 +5,7 @@ import { EmptyState } from "../../components/EmptyState";
 import { HeatMap } from "../../components/HeatMap";
 import type { HeatMapData } from "../../components/heatMapDrawing";
 import { Panel } from "../../components/Panel";
-import { colourOfIndex } from "../../colours";
+import { colorOfIndex } from "../../colors";
 import { savePicture, saveText } from "../../download";
 import { type AlignedLines, align, toCsv } from "../../lines";
 import { kindOf } from "../../metricKinds";
@@ -17,7 +17,7 @@ export type HistogramShape = "quantiles" | "heat" | "both";
 
 interface Props {
   metric: Metric;
-  /** Everything the server needs but the metric's name. */
+  /** The query, without the metric's name. */
   query: Omit<MetricQuery, "metric">;
   aggregation: RangeQuery["aggregation"];
   shape: HistogramShape;
@@ -32,7 +32,7 @@ interface Props {
   pin?: { isPinned: boolean; onPin: (isPinned: boolean) => void } | undefined;
 }
 
-/** A range of time that holds every run. */
+/** A time range that contains every run. */
 const ALWAYS = { start_ns: 0, end_ns: 2n ** 62n - 1n };
 
 const MOST_LINES = 60;
@@ -163,7 +163,7 @@ function Nothing({ isStep }: { isStep: boolean }) {
   );
 }
 
-/** A line of one of several runs; the process ids of different runs say nothing. */
+/** A line of one of several runs; process ids of different runs are meaningless. */
 function inRun(line: Line, run: string): Line {
   return { ...line, labels: { ...line.labels, run } };
 }
@@ -208,13 +208,13 @@ function seriesOf(aligned: AlignedLines): ChartSeries[] {
     return {
       label: count === 0 ? line.label : `${line.label} (${count + 1})`,
       values: line.values,
-      colour: colourOfIndex(index),
+      color: colorOfIndex(index),
       isFaint: aligned.lines.length > 12,
     };
   });
 }
 
-/** A logarithmic axis has no place for zero and less. */
+/** A logarithmic axis has no room for zero and negative values. */
 function hasPositive(aligned: AlignedLines): boolean {
   return aligned.lines.some((line) => line.values.some((value) => value !== null && value > 0));
 }
@@ -228,7 +228,7 @@ function formatterOf(metric: Metric, aggregation: RangeQuery["aggregation"]): Fo
 
 function Spread({ metric, query }: Props) {
   const isStep = query.axis === "step";
-  // Cells are seen one by one, so they are coarser than the points of a line.
+  // Cells are read individually, so they are coarser than the points of a line.
   const width = Number(query.width) * (isStep ? 1 : 2);
   const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined, width };
   const { data, error } = useAnswer("metrics/heatmap", asked, { everyMs: 3000 });
@@ -240,7 +240,7 @@ function Spread({ metric, query }: Props) {
       x: isStep ? data.x : data.x.map((ns) => ns / 1e9),
       width: width / (isStep ? 1 : 1e9),
       rows: rows.reverse(),
-      // Large values at the top; no values at all is not the same as a few.
+      // Large values at the top; no values is not the same as few.
       values: data.lower.map((_, row) => data.counts.map((counts) => counts[row] || null)).reverse(),
     };
   }, [data, isStep, width, metric.name]);

@@ -19,7 +19,7 @@ function rank(name: string): number {
   return place < 0 ? ORDER.length : place;
 }
 
-/** Names, what matters most first. */
+/** Names, most important first. */
 export function byInterest(names: readonly string[]): string[] {
   return [...names].sort((one, other) => rank(one) - rank(other) || naturally(one, other));
 }

@@ -1,10 +1,10 @@
-// The stretch of time that charts cover, and how fine they are.
+// The time range and the resolution of charts.
 import type { RunSummary } from "../../api";
 
 export interface Range {
   start_ns: number;
   end_ns: number;
-  /** Of an interval, in nanoseconds. */
+  /** The width of an interval, in nanoseconds. */
   width: number;
 }
 
@@ -25,21 +25,21 @@ const ROUND_S = [
   15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400,
 ];
 
-/** A round width with which a stretch has at most so many points. */
+/** A round width with which a range has at most this many points. */
 export function roundWidth(lengthNs: number, points: number): number {
   const seconds = lengthNs / 1e9 / points;
   return (ROUND_S.find((candidate) => candidate >= seconds) ?? Math.ceil(seconds / 86_400) * 86_400) * 1e9;
 }
 
 interface Wanted {
-  /** Only the last so many seconds; empty for the entire run. */
+  /** Only the last this many seconds; empty for the entire run. */
   recent: Recent;
-  /** Seconds since 1970; both 0 when no window was chosen. */
+  /** Seconds since 1970; both 0 if no window was chosen. */
   from: number;
   to: number;
 }
 
-/** The range to query, aligned to intervals, so that a growing run does not change the query all the time. */
+/** The range to query, aligned to intervals, so that a growing run does not change the query constantly. */
 export function rangeOf(summary: RunSummary | undefined, { recent, from, to }: Wanted, points: number): Range | null {
   const first = summary?.start_ns;
   const last = summary?.end_ns;

@@ -6,7 +6,7 @@ import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { figure } from "../../components/columns";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { formatBytes, formatDuration, formatSeconds, metricFormatter, shorten } from "../../units";
 import { useUrlState } from "../../url";
 import { type Query, useQuery } from "../../useQuery";
@@ -16,8 +16,8 @@ import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST_STEPS = 1000;
 const FIRST_SHOWN = 4;
-const ONE_COLOUR = "#0072b2";
-const OTHER_COLOUR = "#d55e00";
+const ONE_COLOR = "#0072b2";
+const OTHER_COLOR = "#d55e00";
 
 function useRunData(run: string): Query<RunData> {
   return useQuery(
@@ -88,11 +88,11 @@ function Overlaid({ name, one, other, names }: PairProps & { name: string }) {
   const found = useMemo(() => overlay(byStep(one, name), byStep(other, name)), [one, other, name]);
   const series = useMemo(
     () => [
-      { label: shorten(names[0], 40), values: found.one, colour: ONE_COLOUR },
+      { label: shorten(names[0], 40), values: found.one, color: ONE_COLOR },
       {
         label: names[1] === names[0] ? `${shorten(names[1], 38)} ′` : shorten(names[1], 40),
         values: found.other,
-        colour: OTHER_COLOUR,
+        color: OTHER_COLOR,
         isDashed: true,
       },
     ],
@@ -133,7 +133,7 @@ function DifferenceTable({ one, other, names }: PairProps) {
         value: (row) => row.name,
         render: (row) => (
           <span title={row.name}>
-            <i className="swatch" style={{ background: colourOfName(row.name) }} /> {row.name}
+            <i className="swatch" style={{ background: colorOfName(row.name) }} /> {row.name}
           </span>
         ),
       },
@@ -177,7 +177,7 @@ function DifferenceBar({ row, largest }: { row: Difference; largest: number }) {
         style={{
           left: isMore ? "50%" : `${50 - share}%`,
           width: `${share}%`,
-          background: isMore ? OTHER_COLOUR : ONE_COLOUR,
+          background: isMore ? OTHER_COLOR : ONE_COLOR,
         }}
       />
       <span>{row.moreNs === 0 ? "same" : `${isMore ? "+" : "−"}${formatDuration(Math.abs(row.moreNs))}`}</span>

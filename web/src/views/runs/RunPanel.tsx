@@ -14,7 +14,7 @@ interface Props {
   onClose: () => void;
 }
 
-/** One run: its tags and notes, which can be changed, and the configuration that it recorded. */
+/** One run: its tags and notes, which can be changed, and its recorded configuration. */
 export function RunPanel({ info, onChanged, onClose }: Props) {
   return (
     <Drawer

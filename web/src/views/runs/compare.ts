@@ -19,7 +19,7 @@ export function byStep(run: RunData, quantity: string): Map<number, number> {
   );
 }
 
-/** What both runs have, what matters most first. */
+/** The quantities of both runs, most important first. */
 export function commonQuantities(one: RunData, other: RunData): string[] {
   const known = new Set(other.metrics.map((metric) => metric.name));
   const names = [...new Set(one.metrics.map((metric) => metric.name))].filter((name) => known.has(name));
@@ -51,7 +51,7 @@ export interface Difference {
   otherP95Ns: number | null;
   /** The additional time of the other run per step. */
   moreNs: number;
-  /** The other divided by the one; null where one of them is missing. */
+  /** The second divided by the first; null if one of them is missing. */
   ratio: number | null;
 }
 

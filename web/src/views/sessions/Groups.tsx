@@ -4,10 +4,10 @@ import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { Panel } from "../../components/Panel";
 import { SearchBox } from "../../components/SearchBox";
-import { Select, labelled } from "../../components/Select";
+import { Select, labeled } from "../../components/Select";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
-import { colourOfIndex } from "../../colours";
+import { colorOfIndex } from "../../colors";
 import { formatCount, formatNumber, formatSeconds, formatShare, formatTokens } from "../../units";
 import { useUrlState } from "../../url";
 import { useAnswer } from "../../useQuery";
@@ -15,7 +15,7 @@ import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST = 500;
 const ORDERS = ["step", "spread", "mean", "samples", "longest_s"] as const;
-const DEAD = labelled({ "": "all groups", dead: "dead groups", alive: "groups with spread" });
+const DEAD = labeled({ "": "all groups", dead: "dead groups", alive: "groups with spread" });
 
 /** GRPO's groups: the samples of one task in one step, their rewards and spread, and how stale samples are. */
 export function Groups({ run }: { run: string }) {
@@ -85,26 +85,26 @@ function GroupCharts({ run, group }: { run: string; group: string }) {
   const x = useMemo(() => rows.map((one) => one.step), [steps.data]);
   const reward = useMemo(
     () => [
-      { label: "mean reward", values: rows.map((one) => one.mean), colour: colourOfIndex(0) },
+      { label: "mean reward", values: rows.map((one) => one.mean), color: colorOfIndex(0) },
       {
         label: "spread within groups",
         values: rows.map((one) => one.spread),
-        colour: colourOfIndex(1),
+        color: colorOfIndex(1),
         isDashed: true,
       },
     ],
     [steps.data],
   );
   const deadShare = useMemo(
-    () => [{ label: "dead groups", values: rows.map((one) => one.dead / one.groups), colour: colourOfIndex(2) }],
+    () => [{ label: "dead groups", values: rows.map((one) => one.dead / one.groups), color: colorOfIndex(2) }],
     [steps.data],
   );
   const behind = stale.data?.steps ?? [];
   const staleX = useMemo(() => behind.map((one) => one.step), [stale.data]);
   const staleLines = useMemo(
     () => [
-      { label: "mean", values: behind.map((one) => one.mean), colour: colourOfIndex(3) },
-      { label: "oldest", values: behind.map((one) => one.most), colour: colourOfIndex(4), isDashed: true },
+      { label: "mean", values: behind.map((one) => one.mean), color: colorOfIndex(3) },
+      { label: "oldest", values: behind.map((one) => one.most), color: colorOfIndex(4), isDashed: true },
     ],
     [stale.data],
   );

@@ -1,5 +1,5 @@
 import type { Session } from "../../api";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { formatClock, formatSeconds } from "../../units";
 import { type GanttAxis, extentOf, phasesOf, ticks } from "./gantt";
 
@@ -11,7 +11,7 @@ interface Props {
   now: number;
 }
 
-/** A session's phases on one line: waiting is pale, what surrounds others lies behind them, open ends are striped. */
+/** A session's phases on one line: waiting is pale, enclosing phases are behind others, open ends are striped. */
 export function PhaseBars({ session, axis, range, now }: Props) {
   const [start, end] = extentOf(session, now);
   const zero = axis === "submit" ? start : 0;
@@ -30,7 +30,7 @@ export function PhaseBars({ session, axis, range, now }: Props) {
             phase.end === null ? "is-open" : "",
             phase.outcome === "error" ? "is-error" : "",
           ].join(" ")}
-          style={{ ...place(phase.start, phase.end ?? now), backgroundColor: colourOfName(phase.name) }}
+          style={{ ...place(phase.start, phase.end ?? now), backgroundColor: colorOfName(phase.name) }}
           title={`${phase.name}: ${phase.end === null ? `open for ${formatSeconds(now - phase.start)}` : formatSeconds(phase.end - phase.start)}${phase.outcome === "ok" ? "" : ` (${phase.outcome})`}`}
         />
       ))}
@@ -38,7 +38,7 @@ export function PhaseBars({ session, axis, range, now }: Props) {
   );
 }
 
-/** The head of the column: its scale. */
+/** The column header: its scale. */
 export function PhaseAxis({ axis, range }: { axis: GanttAxis; range: readonly [number, number] }) {
   const span = range[1] - range[0] || 1;
   return (

@@ -3,7 +3,7 @@ import { Chart, type ChartSeries } from "../../components/Chart";
 import { Distribution } from "../../components/Distribution";
 import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { quantileLines, spreadOf } from "../../statistics";
 import { formatCount, formatSeconds } from "../../units";
 import type { Sample } from "./data";
@@ -38,7 +38,7 @@ export function Distributions({ samples }: { samples: readonly Sample[] | undefi
                   key={name}
                   name={name}
                   spread={spread}
-                  colour={name === "total" ? "#336699" : colourOfName(name)}
+                  color={name === "total" ? "#336699" : colorOfName(name)}
                   format={formatSeconds}
                 />
               ))}
@@ -71,7 +71,7 @@ function quantities(samples: readonly Sample[]) {
 }
 
 const STATUS_ORDER = ["accepted", "rejected", "failed", "cancelled", "dropped", "lost"];
-const STATUS_COLOURS: Readonly<Record<string, string>> = {
+const STATUS_COLORS: Readonly<Record<string, string>> = {
   accepted: "#2c8c7c",
   rejected: "#e69f00",
   failed: "#d1372c",
@@ -82,7 +82,7 @@ const STATUS_COLOURS: Readonly<Record<string, string>> = {
 
 interface ScatterProps {
   samples: readonly Sample[];
-  /** Always shown, whether they are among the samples or not. */
+  /** Always shown, even if they are not in the sample. */
   slowest: readonly Sample[];
   isLogarithmic: boolean;
   onPick: (sessionId: string) => void;
@@ -101,7 +101,7 @@ export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: Scat
     const present = new Set(sorted.map((sample) => sample.status ?? ""));
     const points = STATUS_ORDER.filter((status) => present.has(status)).map((status) => ({
       label: status,
-      colour: STATUS_COLOURS[status] ?? "#336699",
+      color: STATUS_COLORS[status] ?? "#336699",
       values: sorted.map((sample) => (sample.status === status ? sample.total_s! : null)),
     }));
     return [...points, ...quantileLines(sorted.map((sample) => sample.total_s!))];

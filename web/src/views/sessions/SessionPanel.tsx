@@ -23,7 +23,7 @@ interface Props {
 
 const MOST_SPANS = 1000;
 
-/** One session: what became of it, its waterfall, its events, logs and counters. */
+/** One session: its outcome, waterfall, events, logs and counters. */
 export function SessionPanel({ run, sessionId, onClose }: Props) {
   const session = useAnswer("sessions", { run, session_id: sessionId, limit: 1 }, { everyMs: 2000, keep: false });
   const found = session.data?.sessions[0];
@@ -46,7 +46,7 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
     (signal) => api.logs({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal),
     options,
   );
-  // Texts that were recorded after their span are part of the transcript.
+  // Text that was recorded after its span is part of the transcript.
   const shownEvents = (events.data ?? []).filter((event) => event.name !== "rl_insight.texts");
   const now = nowMs() / 1000;
   return (

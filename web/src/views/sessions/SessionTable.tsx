@@ -19,12 +19,12 @@ interface Props {
   selected: string;
   onOpen: (session: Session) => void;
   axis: GanttAxis;
-  /** Beside an open panel only the columns that matter most have room. */
+  /** Next to an open panel there is room only for the most important columns. */
   isNarrow: boolean;
   hasSearch: boolean;
 }
 
-/** All sessions, whatever their number; the last column is a Gantt chart of the rows in view. */
+/** All sessions, however many; the last column is a Gantt chart of the visible rows. */
 export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, isNarrow, hasSearch }: Props) {
   const [first, last] = sessions.visible;
   const now = nowMs() / 1000;
@@ -66,7 +66,7 @@ function Nothing({ hasSearch }: { hasSearch: boolean }) {
   );
 }
 
-/** The chart stands right behind the total, so that it is in view on small screens too. */
+/** The chart is right after the total, so that it is visible on small screens too. */
 function withGantt(columns: readonly Column<Session>[], gantt: Column<Session>): Column<Session>[] {
   const place = columns.findIndex((column) => column.key === "total_s") + 1;
   return [...columns.slice(0, place), gantt, ...columns.slice(place)];

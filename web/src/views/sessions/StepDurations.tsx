@@ -20,9 +20,9 @@ export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
   const x = useMemo(() => rows.map((row) => row.step), [rows]);
   const series = useMemo<ChartSeries[]>(
     () => [
-      { label: "max", colour: "#c8553d", values: rows.map((row) => row.max), isFaint: true },
-      { label: "p95", colour: "#e69f00", values: rows.map((row) => row.p95) },
-      { label: "p50", colour: "#336699", values: rows.map((row) => row.p50) },
+      { label: "max", color: "#c8553d", values: rows.map((row) => row.max), isFaint: true },
+      { label: "p95", color: "#e69f00", values: rows.map((row) => row.p95) },
+      { label: "p50", color: "#336699", values: rows.map((row) => row.p50) },
     ],
     [rows],
   );

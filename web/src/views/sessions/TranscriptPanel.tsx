@@ -12,10 +12,10 @@ interface Props {
   session: Session;
 }
 
-/** Longer texts are shown in part until they are asked for. */
+/** Longer text is truncated until expanded. */
 const SHORT = 3000;
 
-/** A session as a conversation, where its texts were recorded. */
+/** A session as a conversation, if its text was recorded. */
 export function TranscriptPanel({ run, session }: Props) {
   const isOpen = session.status === "pending";
   const key = `transcript ${run} ${session.session_id} ${session.status ?? ""}`;
@@ -173,7 +173,7 @@ interface BodyProps {
   isCode?: boolean;
 }
 
-/** One text: only ever a text node, whatever is in it. */
+/** One piece of text: always a text node, whatever it contains. */
 function Body({ text, characters = 0, wanted, isCode = false }: BodyProps) {
   const [isWhole, setIsWhole] = useState(false);
   const safe = useMemo(() => (text == null ? "" : visible(text)), [text]);
@@ -186,7 +186,7 @@ function Body({ text, characters = 0, wanted, isCode = false }: BodyProps) {
       <div
         className={isCode ? "transcript-text mono" : "transcript-text"}
         dir="auto"
-        // What scrolls can be reached with the keyboard.
+        // Scrollable, so it must be focusable with the keyboard.
         {...(isCode ? { tabIndex: 0 } : {})}
       >
         {marked(isShort ? safe : safe.slice(0, SHORT), wanted)}

@@ -1,6 +1,6 @@
 import type { Event, Session, Span } from "../../api";
 import { ViewLink } from "../../components/ViewLink";
-import { colourOfName } from "../../colours";
+import { colorOfName } from "../../colors";
 import { formatClock, formatDuration, formatSeconds, shorten } from "../../units";
 import { timelineSpan } from "../links";
 import { extentOf, ticks } from "./gantt";
@@ -84,7 +84,7 @@ export function Waterfall({ session, spans, events, now }: Props) {
                   style={{
                     left: share(start),
                     width: `max(2px, ${((end - start) / (to - from || 1)) * 100}%)`,
-                    backgroundColor: colourOfName(span.name),
+                    backgroundColor: colorOfName(span.name),
                   }}
                 />
               </div>

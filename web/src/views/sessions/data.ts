@@ -11,7 +11,7 @@ const ALIGNED = 25;
 export interface SessionWindow {
   total: number;
   rowAt: (index: number) => Session | undefined;
-  /** The sessions between two places, as far as they are loaded. */
+  /** The loaded sessions between two indexes. */
   between: (first: number, last: number) => Session[];
   visible: readonly [number, number];
   onVisible: (first: number, last: number) => void;
@@ -19,7 +19,7 @@ export interface SessionWindow {
   isLoading: boolean;
 }
 
-/** Loads the part of the table that is in view, however long the table is. */
+/** Loads the visible part of the table, however long the table is. */
 export function useSessionWindow(run: string, search: SessionConditions, sort: Sort): SessionWindow {
   const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
   const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
@@ -74,13 +74,13 @@ const SLOWEST = 30;
 export interface SessionSample {
   /** Finished sessions: all of them, or an even sample of the entire run. */
   samples: readonly Sample[];
-  /** The slowest of all: what a sample must not miss. */
+  /** The slowest sessions, which a sample must include. */
   slowest: readonly Sample[];
-  /** Whether there are more than the samples. */
+  /** Whether there are more sessions than sampled. */
   isPart: boolean;
 }
 
-/** Finished sessions that fit a search, for statistics; undefined while they are on the way. */
+/** Finished sessions that match a search, for statistics; undefined while loading. */
 export function useSessionSample(run: string, search: SessionConditions): SessionSample | undefined {
   const key = `sample ${run} ${JSON.stringify(search)}`;
   const { data } = useQuery(

@@ -5,7 +5,7 @@ import type { Sample } from "./data";
 
 const BAD = new Set(["failed", "lost", "dropped", "cancelled"]);
 
-/** How long the finished sessions of each step took, in the order of steps; those without a step are left out. */
+/** How long the finished sessions of each step took, ordered by step; those without a step are excluded. */
 export function durationsByStep(samples: readonly Sample[]): StepDuration[] {
   const steps = new Map<number, Sample[]>();
   for (const sample of samples) {

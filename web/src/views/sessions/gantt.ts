@@ -1,4 +1,4 @@
-// Where the phases of sessions are on an axis; drawing is left to the components.
+// The positions of session phases on an axis; the components draw them.
 import type { Session } from "../../api";
 
 export interface PhaseInterval {
@@ -10,7 +10,7 @@ export interface PhaseInterval {
   spanId: string | null;
 }
 
-/** The phases of a session by their start; `execution` first where they begin together, since it surrounds the others. */
+/** The phases of a session by their start; `execution` first if they begin together, because it encloses the others. */
 export function phasesOf(session: Session): PhaseInterval[] {
   const found = Object.entries(session.phases ?? {}).flatMap(([name, intervals]) =>
     intervals.map((interval) => ({
@@ -35,7 +35,7 @@ export function extentOf(session: Session, now: number): [number, number] {
   return [start, Math.max(start, session.wait_return_ts ?? start, session.finalized_ts ?? start, ...ends)];
 }
 
-/** `submit`: every session begins at 0, so that lengths compare. `clock`: as they happened. */
+/** `submit`: every session begins at 0, to compare lengths. `clock`: in real time. */
 export type GanttAxis = "submit" | "clock";
 
 /** The axis that a set of sessions needs, in seconds. */
@@ -46,7 +46,7 @@ export function axisOf(sessions: readonly Session[], axis: GanttAxis, now: numbe
   return [Math.min(...extents.map(([start]) => start)), Math.max(...extents.map(([, end]) => end))];
 }
 
-/** Round places for ticks between two numbers: at most `wanted`. */
+/** Round positions of ticks between two numbers: at most `wanted`. */
 export function ticks(from: number, to: number, wanted: number): number[] {
   const span = to - from;
   if (!(span > 0)) return [from];

@@ -2,7 +2,7 @@
 import type { SessionConditions } from "../../api";
 import { noDuration, parseConditions, parseSeconds } from "../../searchText";
 
-/** Conditions that are texts of the query. */
+/** Conditions with a text value. */
 const TEXTS = {
   task: "task_id",
   session: "session_id",
@@ -12,7 +12,7 @@ const TEXTS = {
   version: "model_version",
   reason: "reason",
 } as const;
-/** Conditions that are numbers between bounds, and how they are written. */
+/** Conditions with numeric bounds, and their formats. */
 const NUMBERS = {
   reward: "a reward: use reward:<0.1, reward:>=0.5 or reward:1",
   tokens: "a number of tokens: use tokens:>1000 or tokens:<=64",
@@ -43,7 +43,7 @@ const ALIASES: Readonly<Record<string, readonly string[]>> = {
   bad: BAD,
 };
 
-/** Reads a search text. */
+/** Parses a search. */
 export function parseSearch(text: string): ParsedSearch {
   const query: SessionConditions = {};
   const take = (key: string, value: string, words: string[]) => condition(query, words, key as Prefix, value);
@@ -84,7 +84,7 @@ function condition(query: SessionConditions, words: string[], prefix: Prefix, va
 
 function numberCondition(query: SessionConditions, key: NumberKey, value: string): string | null {
   const isReward = key === "reward";
-  // The neighbor of a bound that is not meant itself.
+  // The neighbor of an exclusive bound.
   const bounds = boundsOf(value, (bound, direction) =>
     isReward ? bound + direction * (Math.abs(bound) || 1) * 2 ** -52 : bound + direction,
   );
@@ -96,7 +96,7 @@ function numberCondition(query: SessionConditions, key: NumberKey, value: string
 
 type Bounds = [least: number | undefined, most: number | undefined];
 
-/** Reads `<0.1`, `>=5` or `1`; `next` gives the neighbor of a bound that is not meant itself. */
+/** Reads `<0.1`, `>=5` or `1`; `next` returns the neighbor of an exclusive bound. */
 function boundsOf(value: string, next: (bound: number, direction: number) => number): Bounds | null {
   const found = /^([<>]?)(=?)(-?\d+(?:\.\d+)?(?:e-?\d+)?)$/i.exec(value);
   if (found === null) return null;
@@ -136,7 +136,7 @@ function statusCondition(query: SessionConditions, value: string): string | null
   return null;
 }
 
-/** Returns a search text with one condition set, or taken out with null; the rest stays as it was typed. */
+/** Returns a search with one condition set, or removed with null; the rest is unchanged. */
 export function withCondition(text: string, prefix: Prefix, value: string | null): string {
   const kept = (text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? []).filter(
     (token) => !token.toLowerCase().startsWith(`${prefix}:`),

@@ -1,26 +1,26 @@
-// Texts of a conversation, made safe to look at, searched, and written out; drawing is left to the component.
+// Sanitizes, searches and formats the text of a conversation; the component draws it.
 import type { Transcript, TranscriptMessage } from "../../api";
 
-const COLOUR_CODES = /\x1b\[[0-9;]*m/g; // eslint-disable-line no-control-regex
+const COLOR_CODES = /\x1b\[[0-9;]*m/g; // eslint-disable-line no-control-regex
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // eslint-disable-line no-control-regex
-/** Characters that turn the direction of what follows: a text could look like another one. */
+/** Bidirectional control characters, which can disguise text. */
 const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const LONE_SURROGATES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
-/** A text in which everything that would act on the page, or on its reader, is a visible sign instead. */
+/** Text with control characters replaced by visible symbols. */
 export function visible(text: string): string {
   return text
     .replace(/\r\n?/g, "\n")
-    .replace(COLOUR_CODES, "")
+    .replace(COLOR_CODES, "")
     .replace(CONTROLS, (one) => (one === "\x7f" ? "␡" : String.fromCharCode(0x2400 + one.charCodeAt(0))))
     .replace(DIRECTIONS, (one) => `⟨U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`)
     .replace(LONE_SURROGATES, "\ufffd");
 }
 
-/** More hits in one text are not marked. */
+/** Further matches in one text are not highlighted. */
 export const MOST_HITS = 500;
 
-/** A text in pieces: those at odd places are hits. */
+/** Text split into pieces: those at odd indexes are matches. */
 export function pieces(text: string, wanted: string): string[] {
   if (wanted === "") return [text];
   const found: string[] = [];
@@ -37,7 +37,7 @@ function pattern(wanted: string): RegExp {
   return new RegExp(wanted.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "gi");
 }
 
-/** Whether a message contains what is searched for. */
+/** Whether a message matches the search. */
 export function contains(message: TranscriptMessage, wanted: string): boolean {
   if (wanted === "") return false;
   return [message.text, message.arguments, message.tool].some(
@@ -57,7 +57,7 @@ export function asText(transcript: Transcript): string {
   return [...lines, `[${end}]`].join("\n\n");
 }
 
-/** How many characters of a text are missing. */
+/** The number of truncated characters. */
 export function cutBy(text: string | null | undefined, characters: number | undefined): number {
   return text == null ? 0 : Math.max(0, (characters ?? 0) - Array.from(text).length);
 }

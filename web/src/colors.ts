@@ -1,5 +1,5 @@
-// Colours: one name has one colour in every view and every run. The palette stays distinguishable with the common kinds of
-// colour blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always grey, so bubbles look empty.
+// Colors: one name has one color in every view and every run. The palette stays distinguishable with the common kinds of
+// color blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always gray, so bubbles look empty.
 
 import type { Theme } from "./theme";
 
@@ -31,7 +31,7 @@ export function isWaiting(name: string): boolean {
   return WAITING_NAME.test(name);
 }
 
-/** Words of this field whose colour should never depend on chance; the first that fits counts. */
+/** Common words with a fixed color; the first match counts. */
 const KNOWN: readonly (readonly [RegExp, string])[] = [
   [WAITING_NAME, WAITING],
   [/tool/i, "#d55e00"],
@@ -54,7 +54,7 @@ const KNOWN: readonly (readonly [RegExp, string])[] = [
 
 export type Status = "ok" | "error" | "cancelled" | "open";
 
-export const STATUS_COLOURS: Record<Status, string> = {
+export const STATUS_COLORS: Record<Status, string> = {
   ok: "#2c8c7c",
   error: "#d1372c",
   cancelled: "#8a8f98",
@@ -72,40 +72,40 @@ export function hashText(text: string): number {
 
 const remembered = new Map<string, string>();
 
-/** The colour of a name: the same everywhere. */
-export function colourOfName(name: string): string {
-  let colour = remembered.get(name);
-  if (colour === undefined) {
-    colour = KNOWN.find(([pattern]) => pattern.test(name))?.[1] ?? PALETTE[hashText(name) % PALETTE.length]!;
+/** The color of a name, the same everywhere. */
+export function colorOfName(name: string): string {
+  let color = remembered.get(name);
+  if (color === undefined) {
+    color = KNOWN.find(([pattern]) => pattern.test(name))?.[1] ?? PALETTE[hashText(name) % PALETTE.length]!;
     if (remembered.size > 50_000) remembered.clear();
-    remembered.set(name, colour);
+    remembered.set(name, color);
   }
-  return colour;
+  return color;
 }
 
-/** Colours for lines of one chart: in order, so that neighbours always differ. */
-export function colourOfIndex(index: number): string {
+/** Colors for lines of one chart: in order, so that neighbors always differ. */
+export function colorOfIndex(index: number): string {
   return PALETTE[index % PALETTE.length]!;
 }
 
-/** The colour of a training step: neighbours differ clearly. */
-export function colourOfStep(step: number | null): string {
+/** The color of a training step: neighbors differ clearly. */
+export function colorOfStep(step: number | null): string {
   return step === null ? WAITING : PALETTE[(((step * 5) % PALETTE.length) + PALETTE.length) % PALETTE.length]!;
 }
 
-/** The colour of a status. */
-export function colourOfStatus(status: string): string {
-  return (STATUS_COLOURS as Readonly<Record<string, string>>)[status] ?? STATUS_COLOURS.ok;
+/** The color of a status. */
+export function colorOfStatus(status: string): string {
+  return (STATUS_COLORS as Readonly<Record<string, string>>)[status] ?? STATUS_COLORS.ok;
 }
 
-/** The red, green and blue of a colour `#rrggbb`, from 0 to 255. */
-function channels(colour: string): number[] {
-  return [1, 3, 5].map((from) => Number.parseInt(colour.slice(from, from + 2), 16));
+/** The red, green and blue of a color `#rrggbb`, from 0 to 255. */
+function channels(color: string): number[] {
+  return [1, 3, 5].map((from) => Number.parseInt(color.slice(from, from + 2), 16));
 }
 
-/** How light a colour is, from 0 to 1, as WCAG computes it. */
-function luminance(colour: string): number {
-  const [red, green, blue] = channels(colour).map((value) => {
+/** How light a color is, from 0 to 1, as WCAG computes it. */
+function luminance(color: string): number {
+  const [red, green, blue] = channels(color).map((value) => {
     const share = value / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
@@ -118,22 +118,22 @@ export function contrast(one: string, other: string): number {
   return (light! + 0.05) / (dark! + 0.05);
 }
 
-/** Black or white, whichever reads better on a colour `#rrggbb`. */
-export function textOn(colour: string): string {
-  return luminance(colour) > 0.18 ? "#101418" : "#ffffff";
+/** Black or white, whichever reads better on a color `#rrggbb`. */
+export function textOn(color: string): string {
+  return luminance(color) > 0.18 ? "#101418" : "#ffffff";
 }
 
-/** What charts are drawn on: `--surface` of each theme. */
+/** The background of charts: `--surface` of each theme. */
 export const SURFACES: Readonly<Record<Theme, string>> = { light: "#ffffff", dark: "#151a22" };
 const LINE_CONTRAST = 3;
 
-/** A colour for a thin line: darker or lighter where it would hardly be seen on the theme's surface. */
-export function lineColour(colour: string, theme: Theme): string {
-  if (!/^#[0-9a-f]{6}$/i.test(colour)) return colour;
+/** A color for a thin line: darker or lighter if it has too little contrast with the theme's surface. */
+export function lineColor(color: string, theme: Theme): string {
+  if (!/^#[0-9a-f]{6}$/i.test(color)) return color;
   const towards = theme === "light" ? 0 : 255;
-  let shown = colour;
+  let shown = color;
   for (let share = 0.04; contrast(shown, SURFACES[theme]) < LINE_CONTRAST; share += 0.04) {
-    const mixed = channels(colour).map((value) => Math.round(value + (towards - value) * share));
+    const mixed = channels(color).map((value) => Math.round(value + (towards - value) * share));
     shown = `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
   }
   return shown;
