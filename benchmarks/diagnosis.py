@@ -198,8 +198,7 @@ def run(options: Options) -> Iterator[Figure]:
         for seed in range(10, 11 if options.quick else 12):
             findings, _, end_s = diagnose(shape, "", seed)
             hours += end_s / 3600
-            alarms = [one for one in findings if one.severity != "info"]
-            loud += len(alarms)
+            loud += sum(one.severity != "info" for one in findings)
             if verbose:
                 for one in findings:
                     print(f"healthy {shape} seed {seed}: {one.severity} {one.rule}: {one.title}", file=sys.stderr)
