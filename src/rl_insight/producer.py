@@ -12,7 +12,7 @@ from rl_insight.recorder.decorators import NoState, SpanMaker, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
-from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, MetricEvent, Recorder
+from rl_insight.recorder.recorder import EVENT, LOG, CounterEvent, GaugeEvent, HistogramEvent, Recorder
 from rl_insight.recorder.run_config import KEYS_PER_EVENT, MAX_KEYS, flat_keys
 from rl_insight.recorder.session_producer import SessionProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
@@ -52,9 +52,7 @@ class Producer(SessionProducer):
             amount = number
         step = get_step()
         metrics = recorder.metrics
-        metrics.append(
-            MetricEvent(COUNTER, name, amount, labels, documentation, recorder.step if step is None else step, 0)
-        )
+        metrics.append(CounterEvent(name, amount, labels, documentation, recorder.step if step is None else step))
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
@@ -74,9 +72,7 @@ class Producer(SessionProducer):
         step = get_step()
         metrics = recorder.metrics
         metrics.append(
-            MetricEvent(
-                GAUGE, name, value, labels, documentation, recorder.step if step is None else step, recorder.now()
-            )
+            GaugeEvent(name, value, labels, documentation, recorder.step if step is None else step, recorder.now())
         )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
@@ -96,9 +92,7 @@ class Producer(SessionProducer):
             value = number
         step = get_step()
         metrics = recorder.metrics
-        metrics.append(
-            MetricEvent(HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0)
-        )
+        metrics.append(HistogramEvent(name, value, labels, documentation, recorder.step if step is None else step))
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
@@ -113,7 +107,7 @@ class Producer(SessionProducer):
         now = recorder.now()
         metrics = recorder.metrics
         metrics.extend(
-            [MetricEvent(GAUGE, name, value, labels, documentation, step, now) for name, value, documentation in values]
+            [GaugeEvent(name, value, labels, documentation, step, now) for name, value, documentation in values]
         )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)

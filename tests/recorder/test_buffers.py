@@ -15,7 +15,7 @@ from rl_insight.config import load_config
 from rl_insight.recorder import metrics
 from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.flusher import Flusher
-from rl_insight.recorder.recorder import MetricEvent, Recorder
+from rl_insight.recorder.recorder import CounterEvent, Recorder
 from rl_insight.schema import Process, decode
 from rl_insight.testing import CaptureMonitor, InternalError, capture
 
@@ -141,7 +141,7 @@ def test_defect_while_sending_costs_one_batch_and_not_the_thread(caplog):
         send(payload)
 
     flusher._send = unreliable
-    recorder.metrics.append(MetricEvent("counter", "c", 1.0, {}, "", None, 0))
+    recorder.metrics.append(CounterEvent("c", 1.0, {}, "", None))
     assert flusher.request_flush(30)
     fail.clear()
     assert flusher.request_flush(30)

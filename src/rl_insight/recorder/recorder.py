@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -39,20 +39,43 @@ _YIELD_S = 0.000_05
 interval of 5 ms would be too long to keep up with 50,000 spans per second."""
 
 
-class MetricEvent(msgspec.Struct, gc=False, eq=False):
+class _MetricCall(msgspec.Struct, gc=False, eq=False):
     """One call of a metric function, until the flusher folds it into its series.
 
-    Invisible to the garbage collector, like spans: traversing buffered events took half the time of a call.
+    Invisible to the garbage collector, like spans: traversing buffered events took half the time of a call. Each kind
+    has a class with only the fields it needs: the flusher frees events on another core, from which their memory must be
+    fetched again, so two fields fewer make a call 10% faster.
     """
 
-    kind: str
     name: str
     value: float
     labels: dict[str, Any]
     documentation: str
     step: int | None
+
+
+class CounterEvent(_MetricCall, gc=False, eq=False):
+    """One call of `metric_count`."""
+
+    kind: ClassVar[str] = COUNTER
+    time: ClassVar[int] = 0
+
+
+class HistogramEvent(_MetricCall, gc=False, eq=False):
+    """One call of `metric_histogram`."""
+
+    kind: ClassVar[str] = HISTOGRAM
+    time: ClassVar[int] = 0
+
+
+class GaugeEvent(_MetricCall, gc=False, eq=False):
+    """One call of `metric_gauge`, with its monotonic time."""
+
+    kind: ClassVar[str] = GAUGE
     time: int
-    """Monotonic; 0 if irrelevant."""
+
+
+MetricEvent = CounterEvent | HistogramEvent | GaugeEvent
 
 
 class Recorder:
