@@ -295,12 +295,15 @@ def _plain_browser(address: str) -> Iterator[psutil.Process]:
     words = [_chromium(), "--headless", *_FLAGS, "--window-size=1280,800", "--remote-debugging-port=0"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         program = subprocess.Popen(
-            [*words, f"--user-data-dir={profile}", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*words, f"--user-data-dir={profile}", address],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             yield psutil.Process(program.pid)
         finally:
-            program.terminate()
+            os.killpg(program.pid, signal.SIGTERM)  # Debian's chromium is a script that starts the browser
             program.wait(20)
 
 

@@ -124,6 +124,13 @@ def test_failing_benchmark_keeps_its_figures_and_the_others_run(make_package, ru
     assert "the second figure went wrong" in message
 
 
+def test_benchmarks_of_recording_run_to_their_end(run_main):
+    names = ["adapters", "otlp", "producer", "sessions"]
+    _, lines, messages = run_main("benchmarks", *names, "--quick")
+    assert sorted({line["benchmark"] for line in lines}) == names
+    assert "failed." not in messages
+
+
 def test_benchmark_whose_process_dies_fails_the_command(make_package, run_main):
     status, lines, message = run_main(make_package(dying=DYING))
     assert status == 1
