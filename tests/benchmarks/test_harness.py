@@ -142,7 +142,7 @@ def test_benchmark_that_cannot_be_made_is_left_out_with_its_reason(make_package,
     status, lines, message = run_main(make_package(skipped=SKIPPED, tiny=QUICK))
     assert status == 0
     assert [line["benchmark"] for line in lines] == ["tiny"]
-    assert "skipped: left out. There is no accelerator." in message
+    assert "skipped: skipped. There is no accelerator." in message
 
 
 def test_what_a_benchmark_prints_stays_out_of_stdout(make_package, run_main):
