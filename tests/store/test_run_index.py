@@ -40,6 +40,23 @@ def test_another_process_lists_runs_without_opening_them(written):
     assert (after["a"].last_step, after["a"].problem, after["a"].state) == (3, "", "ended")
 
 
+def test_runs_that_this_server_has_closed_are_listed_without_opening_them_again(tmp_path, make, monkeypatch):
+    directory = RunDirectory(tmp_path, max_open=1, min_free_bytes=0)
+    for number, run_id in enumerate(("a", "b", "c")):
+        maker = make(process_id=f"p-{run_id}", run_id=run_id)
+        maker.span("work", step=number)
+        with directory.open(run_id, create=True) as store:
+            store.commit([maker.build(final=True)])
+    with monkeypatch.context() as patch:
+        patch.setattr("rl_insight.store.runs.open_run_file", lambda path: pytest.fail(f"{path} was opened"))
+        found = {info.run_id: info for info in directory.list_runs()}
+        assert {run_id: info.last_step for run_id, info in found.items()} == {"a": 0, "b": 1, "c": 2}
+        directory.close()
+        kept = listed(tmp_path)
+    (tmp_path / "runs" / ".index.json").unlink()
+    assert kept == listed(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version":"0.0","entries":{}}', b'{"version":1}'])
 def test_an_index_that_cannot_be_used_is_made_anew(written, content):
     index = written / "runs" / ".index.json"

@@ -136,6 +136,11 @@ class KnownRun(msgspec.Struct, frozen=True):
     """When the run becomes silent if nothing more arrives; None if all its processes have ended."""
     is_stalled: bool = False
 
+    def measured(self, shown: RunInfo) -> KnownRun:
+        """Return the same information with another size and modification time of the file."""
+        info = msgspec.structs.replace(self.info, size_bytes=shown.size_bytes, modified_s=shown.modified_s)
+        return msgspec.structs.replace(self, info=info)
+
     def at(self, now_ns: int) -> RunInfo:
         """Return the run as of a time of the server's clock."""
         if self.silent_from_ns is None:

@@ -161,7 +161,7 @@ class RunDirectory:
             handle.leases -= 1
             handle.used_s = time.monotonic()
             if handle.leases == 0 and self._handles.get(run_id) is not handle:
-                handle.store.close()  # it was dropped while in use
+                self._close_file(run_id, handle.store)  # it was dropped while in use
             self._close_surplus()
 
     def _close_surplus(self) -> None:
@@ -173,7 +173,19 @@ class RunDirectory:
     def _drop(self, run_id: str) -> None:
         handle = self._handles.pop(run_id, None)
         if handle is not None and handle.leases == 0:
-            handle.store.close()
+            self._close_file(run_id, handle.store)
+
+    def _close_file(self, run_id: str, store: RunStore) -> None:
+        """Close a file, and index it first: the list of runs would have to open it again."""
+        path = self.file_of(run_id)
+        shown, known = self._index.look(path)
+        if shown is not None and known is None and not store.broken:
+            with suppress(StoreError):
+                known = read_info(store, shown, run_id)
+        store.close()
+        shown, _ = self._index.look(path)  # closing writes what is still in the log
+        if shown is not None and known is not None:
+            self._index.put(shown, known.measured(shown))
 
     def close_idle(self, idle_s: float = 300.0) -> int:
         """Close files that have been idle for `idle_s`; return how many."""
@@ -221,10 +233,13 @@ class RunDirectory:
 
     def list_runs(self) -> list[RunInfo]:
         """Return all runs, latest start first; damaged files are moved aside."""
-        found = [info for path in sorted(self.path.glob(f"*{SUFFIX}")) if (info := self._info(path)) is not None]
+        found = [info for path in self._files() if (info := self._info(path)) is not None]
         with self._lock:
             self._index.save({info.file for info in found})
         return by_beginning(found)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.path.glob(f"*{SUFFIX}"))
 
     def get(self, run_id: str) -> RunInfo:
         """Return one run.
@@ -405,3 +420,4 @@ class RunDirectory:
             self._closed = True
             for run_id in list(self._handles):
                 self._drop(run_id)
+            self._index.save({path.name for path in self._files()})
