@@ -1,14 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  PALETTE,
-  SURFACES,
-  colorOfName,
-  colorOfStatus,
-  colorOfStep,
-  isWaiting,
-  lineColor,
-  textOn,
-} from "./colors";
+import { PALETTE, SURFACES, colorOfName, colorOfStatus, colorOfStep, isWaiting, lineColor, textOn } from "./colors";
 
 test("a name has the same color whenever it is asked for", () => {
   const names = Array.from({ length: 200 }, (_, index) => `span ${index}`);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import {
+  formatClock,
   formatAgo,
   formatBytes,
   formatCount,
@@ -77,6 +78,11 @@ test("shares keep a decimal only where it matters", () => {
   expect([0, 0.004, 0.31, 1].map(formatShare)).toEqual(["0 %", "0.4 %", "31 %", "100 %"]);
 });
 
+test("a full second stays one, though its nanoseconds are not exact as a number", () => {
+  const ns = new Date("2026-11-18T08:15:00").getTime() * 1e6;
+  expect([ns - 256, ns, ns + 256].map((at) => formatClock(at))).toEqual(["08:15:00", "08:15:00", "08:15:00"]);
+});
+
 test("ages are counted from now", () => {
   expect(formatAgo(1e18, 1e18 + 12e9)).toBe("12 s ago");
   expect(formatAgo(1e18, 1e18)).toBe("just now");
@@ -98,9 +104,7 @@ describe("times of another day say the day", () => {
   });
 
   test("along an axis, once for each day", () => {
-    const times = ["2026-03-03T22:00:00", "2026-03-03T23:00:00", "2026-03-04T00:00:00", "2026-03-04T01:00:00"].map(
-      at,
-    );
+    const times = ["2026-03-03T22:00:00", "2026-03-03T23:00:00", "2026-03-04T00:00:00", "2026-03-04T01:00:00"].map(at);
     expect(tickTexts(times, today)).toEqual(["03-03 22:00", "23:00:00", "03-04 00:00", "01:00:00"]);
     expect(tickTexts([at("2026-03-05T09:30:00")], today)).toEqual(["09:30:00"]);
   });

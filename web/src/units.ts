@@ -97,10 +97,15 @@ export function formatShare(share: number | null | undefined): string {
   return `${percent !== 0 && Math.abs(percent) < 9.95 ? trimmed(percent.toFixed(1)) : percent.toFixed(0)} %`;
 }
 
+/** The nearest millisecond: a full second in nanoseconds can be a fraction of a microsecond less as a number. */
+function dateOf(ns: number): Date {
+  return new Date(Math.round(ns / NS.ms));
+}
+
 /** A clock time with milliseconds where they matter: `14:03:22.125`. */
 export function formatClock(ns: number | null | undefined, withMilliseconds = false): string {
   if (ns === null || ns === undefined) return UNKNOWN;
-  const date = new Date(ns / NS.ms);
+  const date = dateOf(ns);
   const pad = (value: number, width = 2) => String(value).padStart(width, "0");
   const clock = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
   return withMilliseconds ? `${clock}.${pad(date.getMilliseconds(), 3)}` : clock;
@@ -109,7 +114,7 @@ export function formatClock(ns: number | null | undefined, withMilliseconds = fa
 /** A date and time: `2025-11-15 14:03:22`. */
 export function formatDate(ns: number | null | undefined): string {
   if (ns === null || ns === undefined) return UNKNOWN;
-  const date = new Date(ns / NS.ms);
+  const date = dateOf(ns);
   const pad = (value: number) => String(value).padStart(2, "0");
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${formatClock(ns)}`;
 }

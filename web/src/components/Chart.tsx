@@ -63,9 +63,7 @@ export function Chart(props: Props) {
   const [theme] = useTheme();
   const series = useMemo(
     () =>
-      kind === "stacked"
-        ? props.series
-        : props.series.map((one) => ({ ...one, color: lineColor(one.color, theme) })),
+      kind === "stacked" ? props.series : props.series.map((one) => ({ ...one, color: lineColor(one.color, theme) })),
     [props.series, kind, theme],
   );
   const [hovered, setHovered] = useState<number | null>(null);

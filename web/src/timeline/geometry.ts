@@ -86,7 +86,6 @@ export function tickDistance(window: Window, pixels: number, apart = 110): numbe
 export function ticks(window: Window, pixels: number): { distance: number; times: number[] } {
   const distance = tickDistance(window, pixels);
   const times: number[] = [];
-  for (let time = Math.ceil(window.start / distance) * distance; time <= window.end; time += distance)
-    times.push(time);
+  for (let time = Math.ceil(window.start / distance) * distance; time <= window.end; time += distance) times.push(time);
   return { distance, times };
 }

@@ -7,7 +7,16 @@ import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import { counted, formatAgo, formatCount, formatDuration, formatMoment, formatNumber, formatSeconds } from "../units";
+import {
+  counted,
+  formatAgo,
+  formatCount,
+  formatDuration,
+  formatMoment,
+  formatNumber,
+  formatSeconds,
+  formatShare,
+} from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
@@ -129,9 +138,21 @@ function evidenceFact({ name, value, unit, compared_with: comparedWith }: Readon
   return [String(name), typeof comparedWith === "string" ? `${withUnit} (${comparedWith})` : withUnit];
 }
 
+/** What a fix would save, with units. */
+function impactFacts({
+  seconds_per_step: seconds,
+  share_of_step: share,
+  ...others
+}: Readonly<Record<string, unknown>>) {
+  const facts: Fact[] = [];
+  if (typeof seconds === "number") facts.push(["per step", formatSeconds(seconds)]);
+  if (typeof share === "number") facts.push(["share of the step", formatShare(share)]);
+  return [...facts, ...factsOf(others)];
+}
+
 function FindingPanel({ run, finding, titles, isMuted }: FindingProps) {
   const culprit = factsOf(finding.culprit ?? {});
-  const impact = factsOf(finding.impact ?? {});
+  const impact = impactFacts(finding.impact ?? {});
   const explained = (finding.explains ?? []).map((id) => titles.get(id)).filter((title) => title !== undefined);
   const evidence = (finding.evidence ?? []).map(evidenceFact);
   return (
@@ -170,9 +191,10 @@ function FindingPanel({ run, finding, titles, isMuted }: FindingProps) {
         <p className="muted">
           {[
             finding.rule.replaceAll("_", " "),
-            finding.status === "resolved" ? "resolved" : null,
-            finding.status === "open" ? `open, began ${formatAgo(finding.start_ns)}` : null,
-            `${formatMoment(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
+            finding.status === "open"
+              ? `open, began ${formatAgo(finding.start_ns)}`
+              : `resolved after ${formatDuration(finding.end_ns - finding.start_ns)}`,
+            formatMoment(finding.start_ns),
             finding.first_step == null ? null : `step ${formatCount(finding.first_step)}`,
             (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
           ]
