@@ -40,7 +40,7 @@ def executed(monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Have one worker run all tests of a file: what they share, such as a server with a run, is made once."""
+    """Run all tests of a file in one worker: shared resources, such as a server with a run, are created once."""
     if not config.pluginmanager.hasplugin("xdist"):  # as in the environment of the frameworks
         return
     for item in items:
@@ -65,7 +65,7 @@ def wait_until():
 
 @pytest.fixture(scope="session")
 def report_bundle():
-    """Skip where the page that reports carry was not built: `make web` does that, and `make test` before the tests."""
+    """Skip if the report page was not built: `make web` builds it, and so does `make test`."""
     folder = Path(__file__).parents[1] / "src" / "rl_insight" / "server" / "static" / "report"
     if not (folder / "report.js").exists():
         pytest.skip("the report page is not built: run `make web`")
@@ -132,11 +132,11 @@ class PrometheusServer:
         return [(series["metric"], float(series["value"][1])) for series in result]
 
     def wait_for(self, expression):
-        """Wait until a query returns something."""
+        """Wait until a query returns a result."""
         return _wait_until(lambda: self.query(expression), 30.0)
 
     def wait_for_next_scrape(self):
-        """Wait until a scrape that began from now on has been stored."""
+        """Wait until a scrape that begins from now on has been stored."""
         now = time.time()
         _wait_until(
             lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0
@@ -151,7 +151,7 @@ class PrometheusServer:
 
 
 class VictoriaMetricsServer(PrometheusServer):
-    """A running VictoriaMetrics, which answers the same queries and takes remote-write."""
+    """A running VictoriaMetrics, which answers the same queries and accepts remote-write."""
 
     program_name = "victoria-metrics"
     ready_path = "/health"

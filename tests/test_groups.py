@@ -1,4 +1,4 @@
-"""Tests that share a server or a cluster run in one worker; where that fails, they disturb each other in silence."""
+"""Tests that share a server or a cluster run in one worker; otherwise, they silently interfere with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what once broke names tests that exist."""
+"""The table of past failures refers to existing tests."""
 
 import ast
 import re

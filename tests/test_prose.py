@@ -1,6 +1,6 @@
 """The prose of the project is plain American technical English: phrases that readers stumble over stay out.
 
-Each pattern has what to write instead. They are looked for in docstrings, comments, messages, help texts and documents.
+Each pattern has a replacement. Docstrings, comments, messages, help text and docs are searched.
 """
 
 from __future__ import annotations

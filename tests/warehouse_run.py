@@ -10,7 +10,7 @@ HOUR = 3_600_000_000_000
 
 
 def warehouse_batch(rank):
-    """Return what a rank recorded: two spans per step, one failed; rank 1 takes twice as long as rank 0."""
+    """Return the records of a rank: two spans per step, one failed; rank 1 takes twice as long as rank 0."""
     builder = BatchBuilder()
     for step in range(3):
         now = HOUR + step * 1_000_000_000

@@ -1,6 +1,6 @@
 """Start `rl-insight` as a fork of a process that has imported it: 0.2 s of CPU time for a server instead of 1.7 s.
 
-`tests/conftest.py` puts `Popen` in the place of `subprocess.Popen`. The command `python -m rl_insight.cli ...` then
+`tests/conftest.py` replaces `subprocess.Popen` with `Popen`. The command `python -m rl_insight.cli ...` then
 becomes a process with its own arguments, environment, working directory, files, session, signals and exit code, as
 always; only its imports, and its command line and environment in /proc, are those of the zygote. All other commands are
 executed as usual, and so is this one in a test that uses the fixture `executed`.
@@ -33,7 +33,7 @@ Executed = subprocess.Popen
 
 
 class Popen(Executed):
-    """A `subprocess.Popen` whose process is forked by the zygote where the command is `python -m rl_insight.cli`."""
+    """A `subprocess.Popen` whose process is forked by the zygote if the command is `python -m rl_insight.cli`."""
 
     def __init__(self, args, *positional, **options):
         self._is_forked = not positional and _can_be_forked(args, options)
@@ -81,7 +81,7 @@ def _can_be_forked(args, options):
 
 
 def _early(variables):
-    """Return the variables that a Python process reads before any program of ours runs."""
+    """Return the variables that a Python process reads before any of our code runs."""
     return {name: variables[name] for name in variables if name.startswith(("PYTHON", "LC_", "LANG", "LD_", "TZ"))}
 
 
@@ -145,7 +145,7 @@ def _receive(listener):
 
 
 def _run(request):
-    """Make this process the one that was asked for."""
+    """Turn this process into the requested one."""
     for number, file in enumerate(request["files"]):
         os.dup2(file, number)
         os.close(file)

@@ -15,7 +15,7 @@ from rl_insight.transport import read_batches
 
 @pytest.fixture
 def monitor(monkeypatch):
-    """A real monitor with a flusher thread of its own, finished after the test."""
+    """A real monitor with its own flusher thread, finished after the test."""
     from rl_insight.monitor import Monitor
 
     for name in [name for name in os.environ if name.startswith("RL_INSIGHT_")]:
@@ -39,7 +39,7 @@ def wait_until():
 
 
 class Program:
-    """Runs a Python program that records into files, and reads back what it left."""
+    """Runs a Python program that records to files, and reads the files back."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -20,7 +20,7 @@ FENCE = re.compile(r"^```python([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def blocks(path, mark=()):
     """Return the runnable blocks of a file, padded so that a traceback names the line in the document.
 
-    Blocks with the mark `framework` need a framework of gigabytes: `tests/frameworks` runs those.
+    Blocks marked `framework` need a framework of several gigabytes: `tests/frameworks` runs those.
     """
     mark = list(mark)
     text = path.read_text()
@@ -35,7 +35,7 @@ def blocks(path, mark=()):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working directory of the blocks: a small run lies there as `events.rli` and as `grpo-7b.duckdb`."""
+    """The working directory of the blocks: it contains a small run as `events.rli` and as `grpo-7b.duckdb`."""
     with capture() as captured:
         insight.metric_gauge("reward_mean", 0.5)
         with insight.trace_span("generate"):

@@ -1,4 +1,4 @@
-"""Which processes share a run: those that one launcher started, and no others."""
+"""Which processes share a run: those started by one launcher, and no others."""
 
 import os
 import subprocess

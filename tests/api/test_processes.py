@@ -1,4 +1,4 @@
-"""Real processes: fork, spawn, and every way in which a program may end."""
+"""Real processes: fork, spawn, and every way a program may end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a run: what is taken, what is masked, and how much of it."""
+"""The configuration of a run: what is accepted, what is masked, and the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several packages share: the HTTP client, URLs, back-off."""
+"""Helpers that several packages share: the HTTP client, URLs, backoff."""
 
 from __future__ import annotations
 

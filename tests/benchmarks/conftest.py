@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def importable_benchmarks(monkeypatch):
-    """The benchmarks are no installed package: they are run from the root of the repository."""
+    """The benchmarks are not an installed package: they run from the root of the repository."""
     monkeypatch.syspath_prepend(str(ROOT))
 
 

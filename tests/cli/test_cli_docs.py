@@ -1,4 +1,4 @@
-"""docs/cli.md, docs/mcp.md and docs/top.md name every command, tool, view and option."""
+"""docs/cli.md, docs/mcp.md and docs/top.md document every command, tool, view and option."""
 
 import inspect
 

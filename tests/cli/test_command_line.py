@@ -1,4 +1,4 @@
-"""`rl-insight`: commands, exit codes, and one sentence for whatever goes wrong."""
+"""`rl-insight`: commands, exit codes, and one-sentence error messages."""
 
 import json
 import os

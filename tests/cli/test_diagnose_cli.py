@@ -1,4 +1,4 @@
-"""`rl-insight diagnose`: what is wrong, as text and as JSON, with an exit code for scripts."""
+"""`rl-insight diagnose`: findings as text and as JSON, with an exit code for scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_insight.store import RunDirectory
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """A data directory with one run whose gradient turns into an infinity at step 150."""
+    """A data directory with one run whose gradient becomes infinite at step 150."""
     directory = tmp_path_factory.mktemp("data")
     runs = RunDirectory(directory, min_free_bytes=0)
     with runs.open(RUN_ID, create=True) as store:
@@ -96,7 +96,7 @@ def test_thresholds_come_from_the_servers_file(tmp_path, capsys):
 
 
 def test_thresholds_come_from_the_running_server(data_dir, tmp_path, capsys):
-    """The server's record is what a running one leaves; this process stands in for it."""
+    """The server record is the one of a running server, which this process replaces."""
     rules = {"non_finite": {"enabled": False}}
     record = ServerRecord(pid=os.getpid(), url="http://127.0.0.1:1", data_dir=str(tmp_path), diagnosis_rules=rules)
     (tmp_path / STATE_FILE).write_bytes(msgspec.json.encode(record))

@@ -1,4 +1,4 @@
-"""`rl-insight doctor`, `diff`, `open` and `demo`, for real."""
+"""`rl-insight doctor`, `diff`, `open` and `demo`, end to end."""
 
 import json
 import os

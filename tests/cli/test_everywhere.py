@@ -37,7 +37,7 @@ KINDS = ("live", "ended", "file", "remote")
 
 
 class Where(NamedTuple):
-    """Where a run is: the options that name the place, and the run."""
+    """The location of a run: the options that select the server or directory, and the run."""
 
     options: list[str]
     run: str

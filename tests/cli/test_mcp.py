@@ -1,4 +1,4 @@
-"""`rl-insight mcp`, asked by the SDK's client: over stdio and over HTTP."""
+"""`rl-insight mcp`, queried by the SDK's client over stdio and over HTTP."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def environment(**more):
 
 
 def ask(place, *calls):
-    """Start the server as an agent does, and return what it answers to each call."""
+    """Start the server as an agent does, and return the result of each call."""
 
     async def talk():
         words = ["-m", "rl_insight.cli", "mcp", "--data-dir", str(place)]

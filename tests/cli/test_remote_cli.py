@@ -1,4 +1,4 @@
-"""Commands on runs: by id, prefix and experiment, here and on another server; exit codes and sentences."""
+"""Commands on runs: by id, prefix and experiment, local and on another server; exit codes and messages."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`rl-insight runs ...`: the same on a data directory alone and through a server that has it open."""
+"""`rl-insight runs ...`: the same on a data directory without a server and through a server that has it open."""
 
 import json
 import subprocess

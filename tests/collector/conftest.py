@@ -95,7 +95,7 @@ def fake_process():
 
 
 class HttpReceiver:
-    """An HTTP server that keeps what is posted; `answers` is what it replies, 200 once they are used up."""
+    """An HTTP server that stores the posted bodies; `answers` are its responses, then 200."""
 
     def __init__(self):
         self.requests = []
@@ -134,7 +134,7 @@ class HttpReceiver:
         self.thread.start()
 
     def decode(self, path, encoding, body):
-        """Return what a request keeps of a body."""
+        """Return the stored form of a body."""
         return body
 
     def close(self):
@@ -145,7 +145,7 @@ class HttpReceiver:
 
 
 class OtlpReceiver(HttpReceiver):
-    """Takes OTLP of all three signals."""
+    """Receives OTLP of all three signals."""
 
     def decode(self, path, encoding, body):
         body = gzip.decompress(body) if encoding == "gzip" else body

@@ -1,4 +1,4 @@
-"""The queries of docs/warehouse.md run on ClickHouse's engine, over exported files and over what the OTLP sink sends.
+"""The queries of docs/warehouse.md run on ClickHouse's engine, over exported files and over the OTLP sink's output.
 
 `make integrations` installs chDB, the engine as a library (900 MB); without it nothing here runs.
 """
@@ -78,7 +78,7 @@ def test_the_ten_queries_run_over_exported_files(clickhouse, runs, tmp_path):
 
 
 def plain(value):
-    """Return an OTLP value as the exporter writes it into a map: a text."""
+    """Return an OTLP value as the exporter writes it to a map: as a string."""
     kind = value.WhichOneof("value")
     return "" if kind is None else str(getattr(value, kind))
 
@@ -88,7 +88,7 @@ def told(pairs):
 
 
 def received(requests):
-    """Yield tables and rows, as the exporter makes them from requests."""
+    """Yield tables and rows, as the exporter creates them from requests."""
     for request in requests:
         for group in getattr(request, "resource_spans", ()):
             for scope in group.scope_spans:

@@ -1,4 +1,4 @@
-"""Requests are repeated only while it makes sense."""
+"""Requests are retried only while it makes sense."""
 
 from __future__ import annotations
 

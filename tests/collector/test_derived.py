@@ -190,7 +190,7 @@ def test_an_exemplar_is_never_replaced_by_an_older_one(derived, fake_process):
 
 
 def test_an_exemplar_is_not_replaced_within_the_same_millisecond(derived, fake_process):
-    """Prometheus keeps milliseconds, and refuses a second exemplar of one."""
+    """Prometheus stores milliseconds, and rejects a second exemplar in the same one."""
     process = fake_process("p0", role="rollout")
     for number, start_ns in enumerate((SECOND, SECOND + 300_000, SECOND + 3_000_000), 1):
         derived.write(process.span("generate", number, SECOND, trace=(7, number), start_ns=start_ns).batch())

@@ -1,4 +1,4 @@
-"""What is derived from spans leaves by the sinks that take metrics, the same as on the page."""
+"""Metrics derived from spans are sent by sinks that accept metrics, with the same values as on `/metrics`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def receiver(request):
 
 
 def context_of(derived):
-    """What a collector with these derived metrics would share with its sinks."""
+    """The context that a collector with these derived metrics shares with its sinks."""
     return SinkContext("t", derived.started_ns, SeriesTable(), [derived])
 
 
@@ -67,7 +67,7 @@ def make_sink(derived):
 
 
 def trainer(fake_process, clock):
-    """A process with two steps behind it and a state that goes on."""
+    """A process that has finished two steps and has an open state."""
     process = fake_process("trainer-0", role="trainer", rank=0)
     start = {"start_ns": clock.now_ns - 60 * SECOND}
     process.span("update", 1, 2 * SECOND, trace=(5, 7), step=1, **start, **STATE)

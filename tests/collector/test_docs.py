@@ -1,4 +1,4 @@
-"""The page about the collector says what is true."""
+"""docs/collector.md is accurate."""
 
 from __future__ import annotations
 

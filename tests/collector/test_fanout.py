@@ -10,7 +10,7 @@ from rl_insight.collector.sinks.memory import MemorySink
 
 
 class GatedSink(Sink):
-    """A sink that waits in `write` until it is let go."""
+    """A sink that blocks in `write` until it is released."""
 
     name = "gated"
 

@@ -1,4 +1,4 @@
-"""Live forwarding and `rl-insight export --format otlp` say the same, byte for byte."""
+"""Live forwarding and `rl-insight export --format otlp` produce the same output, byte for byte."""
 
 import json
 import time
@@ -46,7 +46,7 @@ def batch(fake_process):
 
 
 def contents(requests):
-    """Return what requests hold, one entry per span, record and point, with its resource and scope, as bytes."""
+    """Return the content of requests, one entry per span, record and point, with its resource and scope, as bytes."""
     found = set()
     for request in requests:
         ((_, resources),) = request.ListFields()

@@ -1,4 +1,4 @@
-"""Sessions that ended, and findings, as OTLP log records."""
+"""Ended sessions and findings as OTLP log records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and logs as OTLP, both protocols, and the way back into our own server."""
+"""Metrics and logs as OTLP, over both protocols, and back into our own server."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_grpc_endpoint_that_is_no_address_is_refused(endpoint):
 
 
 class GrpcReceiver:
-    """A gRPC server with the three OTLP services; `failures` are codes and trailing metadata to answer with first."""
+    """A gRPC server with the three OTLP services; `failures` are codes and trailing metadata to respond with first."""
 
     def __init__(self):
         self.requests = []
@@ -295,7 +295,7 @@ def test_all_signals_arrive_over_grpc(grpc_receiver, fake_process, scheme):
 
 
 def retry_info(seconds):
-    """Return a `google.rpc.Status` with the wish to be asked again after some seconds."""
+    """Return a `google.rpc.Status` that requests a retry after some seconds."""
     duration = b"\x08" + bytes([seconds])
     detail = (
         b"\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12" + bytes([len(duration) + 2]) + b"\x0a\x02" + duration
@@ -371,7 +371,7 @@ def test_receiver_that_never_answers_delays_nobody_else(otlp_receiver, fake_proc
 
 @pytest.fixture
 def start_our_server(tmp_path, wait_until):
-    """Start a server of our own in this process: its OTLP ingest over gRPC."""
+    """Start our own OTLP receiver over gRPC in this process."""
     config = pytest.importorskip("rl_insight.server.config")
     from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
     from rl_insight.server.services import Services

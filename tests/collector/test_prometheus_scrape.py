@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the endpoint of a collector that real batches were sent to."""
+"""A real Prometheus scrapes the endpoint of a collector that has received real batches."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_quantiles_of_rewards_around_zero_are_right(scraped, fake_process):
 
 
 def test_series_of_a_run_that_ended_leave_prometheus_with_the_next_scrape(start_prometheus, fake_process, wait_until):
-    """Prometheus answers with what it last read for five minutes, unless a scrape shows that it is gone."""
+    """Prometheus returns the last value for five minutes, unless a scrape shows that the series is gone."""
     collector = Collector([DerivedMetrics(forget_after_s=3.0)], forget_after_s=3.0)
     endpoint = MetricsEndpoint(collector.metrics_page)
     prometheus = start_prometheus([endpoint.address])

@@ -1,4 +1,4 @@
-"""What Prometheus remote-write sends, and how real receivers take it."""
+"""The remote-write sink's requests, and how real receivers handle them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE_NS = 60_000_000_000
 
 
 def _write_request_class():
-    """Return the class of `prometheus.WriteRequest`, described here as its published definition has it."""
+    """Return the class of `prometheus.WriteRequest`, as in its published definition."""
     file = descriptor_pb2.FileDescriptorProto(name="remote_write.proto", package="prometheus", syntax="proto3")
     kinds = {"double": 1, "int64": 3, "enum": 13, "string": 9}
     messages = {
@@ -55,7 +55,7 @@ WriteRequest = _write_request_class()
 
 
 class Clock:
-    """A wall clock that stands still unless it is moved."""
+    """A wall clock that stands still unless it is advanced."""
 
     def __init__(self):
         self.now_ns = 1_800_000_000_000_000_000
@@ -66,7 +66,7 @@ class Clock:
 
 @pytest.fixture
 def received(http_receiver):
-    """Read what arrived: `received()` returns ``{series: [(time_ms, value), ...]}``, in the order of arrival."""
+    """Read the samples: `received()` returns ``{series: [(time_ms, value), ...]}``, in the order of arrival."""
 
     def read():
         found = {}
@@ -82,7 +82,7 @@ def received(http_receiver):
 
 
 class Attached:
-    """A sink with the table of a collector: a batch is merged there before the sink gets it."""
+    """A sink with a collector's series table: a batch is merged there before the sink gets it."""
 
     def __init__(self, sink, namespace="rl_insight_monitor"):
         self.table = SeriesTable()

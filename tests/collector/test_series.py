@@ -174,7 +174,7 @@ def test_runs_are_told_apart_and_can_be_dropped(fake_process):
 
 
 class Clock:
-    """Nanoseconds that pass when told to."""
+    """A clock in nanoseconds that advances on request."""
 
     def __init__(self):
         self.now_ns = 0

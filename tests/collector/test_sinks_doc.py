@@ -1,4 +1,4 @@
-"""The page about sinks says what is true."""
+"""docs/sinks.md is accurate."""
 
 from __future__ import annotations
 

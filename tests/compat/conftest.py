@@ -1,6 +1,6 @@
-"""Runs programs in processes of their own: once with an original, once with ours.
+"""Runs programs in separate processes: once with an original, once with ours.
 
-COVERAGE.md has what is compatible and where it is tested.
+COVERAGE.md lists what is compatible and where it is tested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Programs:
     home: Path
 
     def original(self, name: str) -> Path:
-        """Return the folder of an original; skip the test where it is not installed."""
+        """Return the folder of an original; skip the test if it is not installed."""
         folder = ORIGINALS / name
         if not folder.exists():
             reason = ORIGINALS / f"{name}.reason"
@@ -34,7 +34,7 @@ class Programs:
         return folder
 
     def python(self, *words: object, paths: tuple[Path, ...] = (), expect: int = 0, **variables: str) -> str:
-        """Run Python with folders in front of its path; returns what it printed."""
+        """Run Python with folders prepended to its path; returns its output."""
         known = {name: os.environ[name] for name in ("PATH", "LANG", "LOGNAME", "USER") if name in os.environ}
         environment = {
             **known,
@@ -57,7 +57,7 @@ class Programs:
         return done.stdout
 
     def run(self, program: str, which: str, *words: object, original: str, **variables: str) -> dict:
-        """Run a program with the original or with ours; returns the JSON object that it printed last."""
+        """Run a program with the original or with ours; returns the last JSON object that it printed."""
         paths = (self.original(original),) if which == "original" else ()
         printed = self.python(PROGRAMS / program, which, *words, paths=paths, **variables)
         return json.loads(printed.splitlines()[-1])

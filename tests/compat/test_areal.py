@@ -307,7 +307,7 @@ def test_an_end_without_a_start_is_a_phase_that_took_no_time(config, folder, ins
 
 
 class TestReleases:
-    """The forms that calls had in AReaL's releases since v0.4.1."""
+    """The call signatures of AReaL's releases since v0.4.1."""
 
     def test_v0_4_1_asks_for_task_ids_and_names_the_session_of_a_phase(self, config, folder, insight_capture):
         areal.configure(config, rank=0)

@@ -17,7 +17,7 @@ PROGRAM = "areal_training.py"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """What a training answered and wrote, by original and ours."""
+    """The results and files of a training run, with the original and with ours."""
     programs = Programs(tmp_path_factory.mktemp("home"))
     found = {}
     for which in ("original", "ours"):
@@ -29,7 +29,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory):
-    """The same for calls that a trainer makes rarely."""
+    """The same for calls that a trainer rarely makes."""
     programs = Programs(tmp_path_factory.mktemp("home"))
     found = {}
     for which in ("original", "ours"):
@@ -77,7 +77,7 @@ def test_the_files_have_the_same_names(runs):
 
 
 def comparable(event: dict) -> str:
-    """Return an event without times and numbers of processes, threads and sessions."""
+    """Return an event without times and without process, thread and session numbers."""
     event = {**event, "args": {key: value for key, value in event.get("args", {}).items() if key != "step"}}
     for key in ("ts", "dur", "pid", "tid"):
         event.pop(key, None)
@@ -118,7 +118,7 @@ def sessions(folder: Path) -> list[dict]:
 
 def test_the_session_file_has_the_same_records(runs):
     def shape(record):
-        """Return a record with times and numbers replaced by what they are."""
+        """Return a record with times and phases replaced by placeholders."""
         shaped = {key: value for key, value in record.items() if key not in ("error", "session_id")}
         shaped.update({key: "time" for key in record if key.endswith(("_ts", "_s"))})
         shaped["phases"] = {name: len(phases) for name, phases in record["phases"].items()}

@@ -1,4 +1,4 @@
-"""The table of what is compatible names tests that exist."""
+"""The compatibility table refers to existing tests."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_every_call_answers_the_same(runs):
 
 
 def exposed(event: dict) -> tuple:
-    """Return a metric event of 0.3.0 as its page shows it; Prometheus knows no empty labels."""
+    """Return a metric event of 0.3.0 as on its page; Prometheus has no empty labels."""
     name = "rl_insight_monitor_" + re.sub(r"[^a-zA-Z0-9_]", "_", event["name"])
     if event["kind"] == "counter" and not name.endswith("_total"):
         name += "_total"
@@ -105,7 +105,7 @@ def queries(tmp_path_factory):
 
 
 class TestPublishedDashboards:
-    """What the dashboards of 0.3.0 select is there: they are read from the original and evaluated over our output."""
+    """The dashboards of 0.3.0 find their data: they are read from the original and evaluated over our output."""
 
     VARIABLES = {"project": "math", "experiment": "grpo", "experiment_name": "grpo", "step": "7", "sample": "3",
                  "session": "sample=3/session=0", "traj": "0"}  # fmt: skip
@@ -208,7 +208,7 @@ def texts_of(node):
 
 
 def fits(labels, conditions):
-    """Return whether labels fit the conditions of a PromQL selector."""
+    """Return whether labels match a PromQL selector."""
     for name, operator, value in re.findall(r'(\w+)\s*(=~|=)\s*"([^"]*)"', conditions):
         text = labels.get(name, "")
         if not (re.fullmatch(value, text) if operator == "=~" else text == value):
@@ -217,7 +217,7 @@ def fits(labels, conditions):
 
 
 def holds(span, condition):
-    """Return whether a span fits a TraceQL condition; an attribute that is missing or of another type never does."""
+    """Return whether a span matches a TraceQL condition; a missing attribute, or one of another type, never does."""
     _, _, _, attributes, resource = span
     name, operator, value = re.fullmatch(r"(\S+?)\s*(=~|>=|!=|=)\s*(.*)", condition.strip()).groups()
     scope, _, key = name.partition(".")

@@ -1,4 +1,4 @@
-"""Every public name of the originals is there, and takes the arguments that they take."""
+"""Every public name of the originals exists, and accepts the same arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.compat.conftest import Programs
 
 
 def missing(theirs, ours):
-    """Return the parameters of a call that ours does not take, and those that only ours requires."""
+    """Return the parameters of a call that ours does not accept, and those that only ours requires."""
     if theirs is None or ours is None:
         return []
     known, given = {name for name, _, _ in ours}, {name for name, _, _ in theirs}

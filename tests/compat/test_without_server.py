@@ -1,4 +1,4 @@
-"""Adapters that are switched off, or whose server is away, change nothing about a training."""
+"""Adapters that are turned off, or whose server is down, do not change training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATES = {
 
 @pytest.fixture(scope="module", params=STATES)
 def found(request, tmp_path_factory):
-    """One training through every adapter, with a server that does not answer."""
+    """One training run through every adapter, with a server that does not respond."""
     home = tmp_path_factory.mktemp("home")
     config = home / "insight.yaml"
     config.write_text("recorder: {finish_timeout_s: 0.2}")

@@ -663,7 +663,7 @@ class TestWorkers:
         assert {key: variables[key] for key in expected} == expected
 
     def test_a_worker_of_the_otel_trace_joins_the_run_of_its_trainer(self, tmp_path):
-        """Both have a server that is away; engines with an SDK of their own are told where it is."""
+        """Both have a server that is down; engines with their own SDK get its address."""
         (tmp_path / "insight.yaml").write_text("recorder: {finish_timeout_s: 0.2}")
         trainer = """
 import json, os, subprocess, sys
@@ -757,7 +757,7 @@ def test_disabled_nothing_is_traced(tmp_path, insight_capture):
 
 
 def test_the_viewer_serves_our_page_and_its_address_is_printed(tmp_path):
-    """A trainer without any server: one starts beside it, gets what is traced, and ends with it."""
+    """A trainer without a server: one starts next to it, receives the traces, and ends with it."""
     program = """
 import sys
 from rl_insight.compat import xtuner

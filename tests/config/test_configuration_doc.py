@@ -1,4 +1,4 @@
-"""docs/configuration.md must describe every key and every variable, with the true types and defaults."""
+"""docs/configuration.md must describe every key and every variable, with the correct types and defaults."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The default redaction patterns: secrets are found, ordinary names and texts are left alone."""
+"""The default redaction patterns: secrets are found, ordinary names and text are left alone."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a collector promises, whatever its sinks do."""
+"""The guarantees of a collector, whatever its sinks do."""
 
 from __future__ import annotations
 

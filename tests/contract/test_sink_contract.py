@@ -1,4 +1,4 @@
-"""What holds for every sink."""
+"""The contract of every sink."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def receiver():
 
 @cache
 def _grpc_receiver():
-    """A gRPC server that takes any call, for as long as the tests run."""
+    """A gRPC server that accepts any call, for the duration of the tests."""
     server = grpc.server(ThreadPoolExecutor(2))
     handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
     service = "opentelemetry.proto.collector.logs.v1.LogsService"
@@ -60,7 +60,7 @@ def _grpc_receiver():
 
 
 class _Remembering(Tracker):
-    """A tracker that keeps what it is given."""
+    """A tracker that stores its input."""
 
     name = "remembering"
 
@@ -94,7 +94,7 @@ def sink(request, tmp_path, receiver):
 
 
 def full_batch(sequence=1, **process):
-    """Return a batch with something in every table, and some of it odd."""
+    """Return a batch with rows in every table, including edge cases."""
     builder = BatchBuilder()
     builder.add_span(span_id=1, trace=(1, 2), name="a", start_ns=1, duration_ns=5, attributes='{"k": [1, {"x": null}]}')
     builder.add_span(span_id=2, trace=(0, 0), name="", start_ns=-5, duration_ns=0, attributes="not json")

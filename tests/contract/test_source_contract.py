@@ -1,4 +1,4 @@
-"""What `rl_insight.hardware.base.Source` promises, checked against every implementation."""
+"""The contract of `rl_insight.hardware.base.Source`, checked against every implementation."""
 
 from __future__ import annotations
 

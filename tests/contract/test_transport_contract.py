@@ -1,4 +1,4 @@
-"""What `rl_insight.transport.base.Transport` promises, checked against every implementation."""
+"""The contract of `rl_insight.transport.base.Transport`, checked against every implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_insight.transport import FileTransport, HttpTransport, MemoryTransport, 
 
 
 class Case:
-    """One implementation: how to make it, and how to see what it delivered."""
+    """One implementation: how to create it, and how to read what it delivered."""
 
     def __init__(self, helpers, tmp_path):
         self.helpers = helpers

@@ -1,4 +1,4 @@
-"""What processes did is kept as columns, and covers the same time as their spans one by one."""
+"""Activity stored as columns covers the same time as the individual spans."""
 
 from __future__ import annotations
 

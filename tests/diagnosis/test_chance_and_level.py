@@ -1,4 +1,4 @@
-"""What looks like a fault by chance, or only because everything else has become small, raises nothing."""
+"""No finding for what looks like a fault by chance, or only because everything else has become small."""
 
 from __future__ import annotations
 

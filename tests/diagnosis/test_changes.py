@@ -1,4 +1,4 @@
-"""What changed at a step: planted changes are found where they are, and nothing is found in noise."""
+"""What changed at a step: injected changes are found at their step, and nothing is found in noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def planted(tmp_path_factory):
     """Record 100 steps, of which step 30 has a long checkpoint; from step 60 on much is different.
 
     lr is ten times as high, reward falls, tool calls take six times as long, some fail, and warnings are logged;
-    right before, the configuration changed.
+    just before, the configuration changed.
     """
     dice = random.Random(3)
     builder = BatchBuilder()
@@ -158,7 +158,7 @@ def test_a_change_elsewhere_is_none_here():
 
 
 def counts(dice: random.Random, rate: float, steps: int) -> list[float]:
-    """How often something that is tried a hundred times a step happens."""
+    """How often an event with a hundred trials per step happens."""
     return [float(sum(dice.random() < rate / 100 for _ in range(100))) for _ in range(steps)]
 
 

@@ -1,4 +1,4 @@
-"""Spans as columns give the same answers as one span after the other."""
+"""Spans as columns give the same results as spans processed one by one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_spans_are_handed_out_once_in_the_order_of_their_ends_and_are_open_until
 
 
 def _read(count, error=None, tokens=np.nan):
-    """Return spans as a query answers them: what is missing is masked."""
+    """Return spans as in a query result: missing values are masked."""
     columns = _table([(10 * place, 10 * place + 5) for place in range(count)])._asdict()
     texts = {name: np.ma.masked_all(count, object) for name in ("error", "session_id", "tool")}
     if error is not None:

@@ -1,4 +1,4 @@
-"""Runs whose spans carry no step are diagnosed by the steps that queries show: those of their step counter."""
+"""Runs whose spans carry no step are diagnosed by the same steps as in queries: those of their step counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who each step waited for, and what it would save if that process were faster."""
+"""The process that each step waited for, and the saving if that process were faster."""
 
 from __future__ import annotations
 

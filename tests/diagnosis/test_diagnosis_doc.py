@@ -1,4 +1,4 @@
-"""docs/diagnosis.md says what the rules say."""
+"""docs/diagnosis.md matches the rules."""
 
 from __future__ import annotations
 

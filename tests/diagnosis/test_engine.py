@@ -1,4 +1,4 @@
-"""How the engine confirms, closes and orders what rules see."""
+"""How the engine confirms, closes and ranks the signals of rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_insight.store.queries import top_findings
 
 
 class _Told(Rule):
-    """Says what a test tells it to."""
+    """Reports the signals that a test sets."""
 
     name = "told"
     threshold = needs = remedy = "test"
@@ -136,7 +136,7 @@ def test_a_rule_that_fails_does_not_silence_the_others(caplog):
 
 
 def test_records_that_are_years_apart_are_diagnosed_by_their_last_hour(tmp_path):
-    """As after a clock that jumped: to replay all of the time between would take days."""
+    """As after a clock jump: replaying all of the time in between would take days."""
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         script = Script(1)
         actor = script.actor("trainer", 0, "node-0")

@@ -1,4 +1,4 @@
-"""An imported run has the findings of the run itself, with the same ids."""
+"""An imported run has the same findings as the original, with the same ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is recorded live is diagnosed exactly as its file is afterwards."""
+"""Live diagnosis of a run gives exactly the findings of its file afterward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow links and cold caches are named; a finding about one host explains nothing on another."""
+"""Slow links and cold caches are reported; a finding about one host explains nothing on another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS, ONSET, STEP_S = 60, 30, 10.0
 
 @pytest.fixture
 def diagnosed(tmp_path):
-    """Return a function that writes a run with `plan(script)` and returns what is said about it."""
+    """Return a function that writes a run with `plan(script)` and returns its findings."""
 
     def diagnose(plan):
         with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
@@ -82,7 +82,7 @@ def test_throttled_gpu_does_not_explain_a_straggler_on_another_host(diagnosed):
 
 
 def _engine(rate, samples=8):
-    """An engine whose prefix cache hits as `rate(step)` says, for groups of samples."""
+    """An engine whose prefix cache has the hit rate `rate(step)`, for groups of samples."""
 
     def plan(script):
         trainer, target = script.actor("trainer", 0, "head"), script.actor("scrape", 0, "")

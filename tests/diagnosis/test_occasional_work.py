@@ -1,4 +1,4 @@
-"""Work that only some steps have: a checkpoint or a validation that takes too long a single time."""
+"""Work that only some steps have: a checkpoint or a validation that takes too long once."""
 
 from __future__ import annotations
 

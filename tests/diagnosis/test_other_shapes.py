@@ -1,4 +1,4 @@
-"""Rules are general: they hold for runs with other names, time scales and numbers of ranks than the suite's."""
+"""Rules are general: they also work for runs with other names, time scales and numbers of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults are named with their culprit; healthy runs stay quiet."""
+"""Injected faults are reported with their culprit; healthy runs have no findings."""
 
 from __future__ import annotations
 

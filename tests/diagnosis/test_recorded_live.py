@@ -1,4 +1,4 @@
-"""A training that was really recorded: what was said while it ran is said of its file, and of its import elsewhere."""
+"""A real recorded training run: live findings are those of its file, and of its import elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = "recorded"
 
 
 def _told(findings):
-    """Return what a person reads of findings; an import marks its processes, and numbers lanes by itself."""
+    """Return the user-visible part of findings; an import marks process ids and renumbers lanes."""
     return {
         one.finding_id: json.loads(
             json.dumps(

@@ -1,4 +1,4 @@
-"""Two runs side by side: figures computed by hand, and the sentence that follows from them."""
+"""Comparison of two runs: figures computed by hand, and the resulting sentence."""
 
 from __future__ import annotations
 

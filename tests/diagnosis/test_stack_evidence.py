@@ -1,4 +1,4 @@
-"""Stacks show where the culprit is and where the others wait."""
+"""Stacks show where the culprit is and where the others are waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps from columns of spans are those of one span after the other."""
+"""Steps from columns of spans equal those from spans processed one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ["", "update_actor", "save_checkpoint", "generate"]
 
 
 def _moment(draw, begin_s):
-    """Return spans that end within ten seconds, in the order of their ends: start, end, name, lane, segment, step."""
+    """Return spans that end within ten seconds, ordered by their ends: start, end, name, lane, segment, step."""
     rows = []
     for _ in range(draw.randrange(60)):
         end_s = begin_s + draw.uniform(0, 10)
@@ -42,7 +42,7 @@ def _table(rows):
 
 
 class _OneByOne:
-    """Takes one span after the other."""
+    """Processes spans one by one."""
 
     def __init__(self):
         self.drafts = {}

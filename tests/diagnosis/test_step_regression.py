@@ -1,4 +1,4 @@
-"""Steps that became longer are told by the phase that made them so."""
+"""A slowdown of steps is attributed to the phase that caused it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _findings(tmp_path, script, end_s):
 
 
 def _overlapped(script, slow_from, slow_s):
-    """Write a trainer that waits for samples which are generated meanwhile: a longer update makes the wait shorter."""
+    """Write a trainer that waits for concurrently generated samples: a longer update shortens the wait."""
     trainer, now_s = script.actor("trainer", 0, "box"), 0.0
     for step in range(60):
         update_s = slow_s if step >= slow_from else 0.4

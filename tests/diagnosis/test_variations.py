@@ -1,4 +1,4 @@
-"""What real training brings is not an alarm; faults among it are named with their culprit."""
+"""Real-world variation raises no alarm; faults in it are reported with their culprit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {
 
 @pytest.fixture
 def diagnosed(tmp_path):
-    """Return a function that writes a run with `plan(script, store)` and returns what is said about it."""
+    """Return a function that writes a run with `plan(script, store)` and returns its findings."""
 
     def diagnose_plan(plan):
         with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
@@ -64,7 +64,7 @@ def test_processes_of_a_killed_run_are_not_missed_after_it_was_resumed():
 
 
 def _stalls(frames):
-    """A run that stops between two states, whose process sends its stacks."""
+    """A run that stalls between two states, whose process sends its stacks."""
 
     def plan(script, store):
         trainer = script.actor("trainer", 0, "node")
@@ -134,7 +134,7 @@ ENGINES = {
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_one_of_the_engines_behind_an_address_is_stuck(diagnosed, kind):
-    """Each data-parallel engine has its own numbers; those of single priorities are parts of the whole."""
+    """Each data-parallel engine has its own numbers; those of single priorities are part of the total."""
     running, tokens, label, copy = ENGINES[kind]
 
     def plan(script, store):

@@ -1,4 +1,4 @@
-"""Runs the examples as a user does, and reads back what they recorded."""
+"""Runs the examples as a user does, and reads their records back."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def wait_until(predicate, timeout=60.0):
 
 @dataclass
 class Recording:
-    """All that a finished or running example has written so far."""
+    """Everything that a finished or running example has written so far."""
 
     roles: dict[str, tuple[str, int | None]]
     pids: dict[tuple[str, int | None], int]
@@ -115,7 +115,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def start_demo(tmp_path_factory):
-    """Start the demo, recording to files unless a server is wanted; whatever a failing test leaves is ended."""
+    """Start the demo, recording to files unless a server is given; processes left by a failing test are stopped."""
     demos = []
 
     def start(*arguments, server=False, data_dir=None):

@@ -1,4 +1,4 @@
-"""The training inside the example is a real one: checked in this process, without any waiting."""
+"""The training in the example is real: checked in this process, without any waiting."""
 
 import asyncio
 import doctest

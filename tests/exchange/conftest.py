@@ -17,7 +17,7 @@ BEGIN_NS = 1_767_225_600_000_000_000
 
 
 def areal_session(number, rank=0, **fields):
-    """One line of AReaL's session tracer, with every field of its design."""
+    """One line of AReaL's session tracer, with every field."""
     at = BEGIN_S + number
     return {
         "task_id": number // 2,
@@ -103,7 +103,7 @@ def fetch(runs):
 
 @pytest.fixture
 def recorded(runs):
-    """A run with some of everything: two processes, nested and far spans, an open one, logs, metrics, sessions."""
+    """A run with all kinds of records: two processes, nested and far spans, an open one, logs, metrics, sessions."""
     trainer = Process(process_id="t", run_id="recorded", host="n0", pid=10, role="trainer", rank=0, project="p")
     worker = Process(
         process_id="w", run_id="recorded", host="n1", pid=11, role="rollout", rank=3, labels={"gpu": "H200"}

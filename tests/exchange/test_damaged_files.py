@@ -1,4 +1,4 @@
-"""Files with random damage: an import refuses them or counts what is bad, and what came in can be shown and written."""
+"""Files with random damage: an import refuses them or counts bad records, and its data can be shown and exported."""
 
 import random
 import re
@@ -17,7 +17,7 @@ VALUE = re.compile(rb'(?<=[:\[,]) ?(?:-?[0-9][0-9.e+-]*|"[^"\\]*"|null|true|\{[^
 
 
 def damaged(data, rng):
-    """Return the data with a byte changed, a part lost, something added, a value exchanged, or cut short."""
+    """Return the data with a byte changed, a part removed, something added, a value replaced, or truncated."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(data) or 1)

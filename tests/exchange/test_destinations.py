@@ -1,4 +1,4 @@
-"""Batches to a server: at the speed it asks for, and with its own words when it refuses."""
+"""Batches to a server: at the requested pace, and with the server's message if it refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The documents name every format, command and table, and their pictures are small."""
+"""The docs cover every format, command and table, and their images are small."""
 
 import doctest
 import importlib

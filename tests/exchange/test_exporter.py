@@ -1,4 +1,4 @@
-"""Runs into files: what goes out comes in again, and other tools can read it."""
+"""Exports: they can be imported again, and other tools can read them."""
 
 import csv
 import gzip

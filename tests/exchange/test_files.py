@@ -1,4 +1,4 @@
-"""Portions of files: everything once, in order, and the same at each reading."""
+"""Portions of files: everything once, in order, and the same on each read."""
 
 from io import BytesIO
 

@@ -1,4 +1,4 @@
-"""A recording that was imported is over: nothing of it is live, and its original is never stored a second time."""
+"""An imported recording has ended: nothing in it is live, and the original is never stored again."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_export_of_a_run_is_not_stored_again_in_that_run(export, runs, tmp_p
 
 
 def test_a_writer_acknowledges_the_export_of_its_own_run_without_storing_it(export, runs, tmp_path):
-    """As a server does: each batch is answered, new or not."""
+    """Like a server: each batch is acknowledged, new or not."""
     bodies = []
 
     def post(body):

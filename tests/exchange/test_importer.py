@@ -1,4 +1,4 @@
-"""Files into runs: each format, bad lines, half lines, twice the same, and files that grow."""
+"""Imports: each format, bad lines, incomplete lines, duplicates, and growing files."""
 
 import gzip
 import json

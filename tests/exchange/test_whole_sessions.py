@@ -1,4 +1,4 @@
-"""Sessions of a file, written whole: the same rows as if they had come in parts, once, whatever is known already."""
+"""Sessions imported as complete rows: the same rows as if they had arrived in parts, once, whatever is stored."""
 
 import io
 import json
@@ -83,7 +83,7 @@ def test_a_whole_session_has_the_row_that_its_parts_would_give(tmp_path_factory,
 
 
 def test_what_was_given_is_kept_as_the_table_can_hold_it(tmp_path):
-    """The other tests compare two ways to the same row; here is what has to be in it."""
+    """The other tests compare two ways to the same row; this one checks its content."""
     records = [
         {"session_id": 1, "task_id": {"a": 1}, "reason": ["x"], "reward": "NaN", "tokens": "12", "model_version": 3},
         {"session_id": 2, "task_id": 2**70, "reward": -0.5, "tokens": 2**70, "step": 2**70, "counters": [1]},

@@ -175,7 +175,7 @@ def test_statistics_of_another_shape_give_one_warning(insight_capture, loggers, 
 
 @pytest.fixture
 def sglang_modules(monkeypatch):
-    """SGLang's own modules, which import torchvision; the operators that its compiled part lacks here are declared."""
+    """SGLang's own modules, which import torchvision; operators missing from its compiled part are declared."""
     torch = pytest.importorskip("torch", reason="torch is not installed: `make integrations` runs this")
     pytest.importorskip("sglang", reason="SGLang is not installed: `make integrations` runs this")
     monkeypatch.syspath_prepend(str(Path(sys.prefix).parent / "torchvision"))

@@ -15,7 +15,7 @@ from rl_insight.store import RunDirectory
 
 @pytest.fixture
 def imported(tmp_path):
-    """Import a file and return the summary and a way to ask the run."""
+    """Import a file and return the summary and a function that queries the run."""
     directory = RunDirectory(tmp_path / "data", min_free_bytes=0)
 
     def run(path):

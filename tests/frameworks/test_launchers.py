@@ -1,6 +1,6 @@
 """The real torchrun and accelerate: the ranks of a launch share a run, and two launches never do.
 
-Under `rl-insight run` too, where the program names nothing of ours.
+Also under `rl-insight run`, with a program that does not use RL-Insight itself.
 """
 
 import importlib.util

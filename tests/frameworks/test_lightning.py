@@ -1,4 +1,4 @@
-"""A real Lightning training: by logger, by callback, and by Lightning's own entry point without a line."""
+"""A real Lightning run: with the logger, with the callback, and through Lightning's entry point without any code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real trainers whose integration fails at every call: they train to the end, and the failure is told once."""
+"""Real trainers whose integration fails at every call: they train to the end, and the failure is reported once."""
 
 import logging
 import sys

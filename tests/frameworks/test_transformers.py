@@ -1,4 +1,4 @@
-"""A real `transformers.Trainer`, with one argument that names RL-Insight."""
+"""A real `transformers.Trainer`, with one argument for RL-Insight."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real GRPO training of TRL, on a random model of a few kilobytes, with one argument that names RL-Insight."""
+"""A real TRL GRPO run, on a random model of a few kilobytes, with one argument for RL-Insight."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A language model and a tokenizer of a few kilobytes, made here: nothing is downloaded."""
+"""A language model and a tokenizer of a few kilobytes, created here: nothing is downloaded."""
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel

@@ -42,7 +42,7 @@ def page_server(helpers):
 
 @pytest.fixture
 def fake_nvml(helpers, monkeypatch):
-    """Put a pynvml without a GPU in place; returns its maker."""
+    """Install a fake pynvml without a GPU; returns its factory."""
 
     def make(*gpus):
         nvml = helpers.FakeNvml(*gpus)
@@ -54,7 +54,7 @@ def fake_nvml(helpers, monkeypatch):
 
 @pytest.fixture
 def recording():
-    """A monitor of its own; calling the fixture returns the samples recorded so far."""
+    """A separate monitor; calling the fixture returns the samples recorded so far."""
     monitor = Monitor()
     monitor.init(config={"server": {"backend": "memory"}})
     transport = monitor._pipeline.transport

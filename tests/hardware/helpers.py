@@ -20,7 +20,7 @@ def wait_until(predicate, timeout=20.0):
 
 
 class PageServer:
-    """Serves one page; `hang` keeps clients waiting, `status` and `raw` make it answer badly."""
+    """Serves one page; `hang` keeps clients waiting, `status` and `raw` make it respond incorrectly."""
 
     def __init__(self, page=""):
         self.page = page
@@ -103,7 +103,7 @@ class FakeGpu:
 
 
 class FakeNvml(ModuleType):
-    """Answers as pynvml does, from a list of `FakeGpu`; `gone` is the error of a driver that went away."""
+    """Behaves like pynvml, with a list of `FakeGpu`; `gone` is the error of a driver that disappeared."""
 
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
     NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1

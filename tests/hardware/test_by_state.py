@@ -218,7 +218,7 @@ all_samples = st.lists(
 
 
 def oracle(states, samples, max_gap_s):
-    """Add up the quarters of a second that lie in a state and between two samples that are close enough."""
+    """Add up the quarter seconds that are in a state and between two samples that are close enough."""
     area = seconds = 0.0
     for host, gpu in {(row.host, row.gpu) for row in samples}:
         known = sorted((r.time, r.power) for r in samples if (r.host, r.gpu) == (host, gpu))

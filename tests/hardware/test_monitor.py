@@ -10,7 +10,7 @@ from rl_insight.hardware import selection as hardware_selection
 
 
 class ScriptedSource(Source):
-    """Returns prepared readings, the last of them again and again."""
+    """Returns prepared readings, then repeats the last."""
 
     name = "scripted"
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine, watched while a node dies and another joins."""
+"""A real Ray cluster of two nodes on this machine, monitored while a node dies and another joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transport that passes batches on: whoever listens to it listens to the transport behind, too."""
+"""A forwarding transport: its listeners also listen to the transport behind it."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_what_happens_behind_is_told_to_the_owner(name):
 
 
 class Behind(MemoryTransport):
-    """A transport with an answer of its own to everything that may be asked of one."""
+    """A transport with a distinct result for every method."""
 
     max_batch_bytes = 4321
     server_url = "http://127.0.0.1:1"

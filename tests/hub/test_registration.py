@@ -1,4 +1,4 @@
-"""A hub's registration: renewed, taken back, and never in the way."""
+"""A hub's registration: renewed, removed, and never blocking."""
 
 import http.server
 import json
@@ -21,7 +21,7 @@ TARGET = HubTarget(
 
 
 class ListOfTargets:
-    """Takes registrations over HTTP, and keeps them as they came."""
+    """Receives registrations over HTTP, and stores them unchanged."""
 
     def __init__(self):
         self.registrations = []

@@ -1,4 +1,4 @@
-"""What a batch may hold, checked once where it enters."""
+"""The limits of a batch, checked once on entry."""
 
 from __future__ import annotations
 

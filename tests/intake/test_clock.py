@@ -16,7 +16,7 @@ START = 1_700_000_000 * SECOND
 
 
 def deliver(clock, times, *, offset, delay):
-    """Send a batch at each time of ours; the process's clock is behind by `offset`."""
+    """Send a batch at each of our times; the process's clock is behind by `offset`."""
     for now in times:
         clock.observe(sent_ns=now - offset(now), received_ns=now + delay(now))
 

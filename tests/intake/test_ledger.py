@@ -1,4 +1,4 @@
-"""Each sequence number is taken once, in bounded memory, by one algorithm."""
+"""Each sequence number is accepted once, in bounded memory, by one algorithm."""
 
 from __future__ import annotations
 

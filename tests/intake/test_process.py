@@ -1,4 +1,4 @@
-"""One process as a receiver knows it: live, silent or ended, in the same words everywhere."""
+"""The receiver's view of a process: live, silent or ended, the same everywhere."""
 
 from __future__ import annotations
 

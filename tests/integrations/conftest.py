@@ -11,7 +11,7 @@ from rl_insight.integrations.trackers import Tracker
 
 
 class ListTracker(Tracker):
-    """Keeps what it is given; `gate` holds it up, `error` makes it fail."""
+    """Stores its input; `gate` blocks it, `error` makes it fail."""
 
     def __init__(self, name="list"):
         import threading
@@ -42,7 +42,7 @@ def list_tracker():
 
 @pytest.fixture
 def read_event_file():
-    """Read TensorBoard's event files of a folder: (tag, step, value)."""
+    """Read TensorBoard's event files in a folder: (tag, step, value)."""
 
     def read(folder):
         from tensorboardX.proto import event_pb2
@@ -62,7 +62,7 @@ def read_event_file():
 
 @pytest.fixture
 def module(monkeypatch):
-    """Make a module from source; it is gone after the test."""
+    """Create a module from source; it is removed after the test."""
     made_here = []
 
     def make(name, source):

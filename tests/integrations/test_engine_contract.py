@@ -1,6 +1,6 @@
-"""vLLM and SGLang against modules with the signatures of their public code; `make integrations` has the real ones.
+"""vLLM and SGLang against modules with the signatures of their public code; `make integrations` tests the real ones.
 
-These are contract tests: they show that the plug-ins fit the signatures, not that the engines keep them.
+These are contract tests: they show that the plug-ins match the signatures, not that the engines keep them.
 """
 
 import asyncio

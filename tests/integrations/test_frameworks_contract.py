@@ -1,6 +1,6 @@
-"""Frameworks that cannot be installed here, against modules with the signatures that their public code has.
+"""Frameworks that cannot be installed here, against modules with the signatures of their public code.
 
-These are contract tests: they show that the integrations fit the signatures, not that the frameworks keep them.
+These are contract tests: they show that the integrations match the signatures, not that the frameworks keep them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def config(capture):
 
 
 def texts(capture, session_id=None):
-    """Return the texts that were recorded, by attribute; of one session, or of all."""
+    """Return the recorded text by attribute, of one session or of all."""
     capture.flush()
     spans = [span for span in capture.spans if session_id in {None, span.session_id}]
     return {key: value for span in spans for key, value in span.attributes.items() if key in CAPTURED_TEXT}
@@ -264,7 +264,7 @@ def rollout_trace_op(func):
 
 
 class Words:
-    """Decodes as a tokenizer does."""
+    """Decodes like a tokenizer."""
 
     decoded = 0
 
@@ -274,7 +274,7 @@ class Words:
 
 
 def agent_loop(trace, tokenizer):
-    """Run an agent loop with the signatures of verl 0.9.1: one turn, and a call of a tool."""
+    """Run an agent loop with the signatures of verl 0.9.1: one turn, and a tool call."""
 
     class ServerManager:
         @trace.rollout_trace_op

@@ -1,4 +1,4 @@
-"""Hooks on functions that we did not write: what they see, and what the program sees of their failures."""
+"""Hooks on third-party functions: what they see, and how their failures affect the program."""
 
 import asyncio
 import logging

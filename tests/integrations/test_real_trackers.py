@@ -1,4 +1,4 @@
-"""The trackers with their real libraries, offline; skipped where a library is not installed."""
+"""The trackers with their real libraries, offline; skipped if a library is not installed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wandb_records(data):
 
 
 def read_wandb(folder):
-    """Return the history rows of the offline runs in a folder: one dictionary a row."""
+    """Return the history rows of the offline runs in a folder: one dictionary per row."""
     from wandb.proto import wandb_internal_pb2
 
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")

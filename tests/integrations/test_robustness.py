@@ -1,6 +1,6 @@
 """Whatever a framework looks like, and whatever fails in an integration: training continues, with one warning.
 
-Frameworks that cannot be installed here stand as modules with their signatures; the trackers are the real ones.
+Frameworks that cannot be installed here are modules with their signatures; the trackers are the real ones.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ def test_an_unknown_lightning_gives_a_single_warning(insight_capture, warnings, 
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Every call of the recorder raises, as a defect of ours would."""
+    """Every recorder call raises, as a bug of ours would."""
 
     def fail(*_args, **_kwargs):
         raise RuntimeError("a defect")

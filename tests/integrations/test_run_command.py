@@ -1,4 +1,4 @@
-"""`rl-insight run` and the mirrors of real tracker libraries: nothing in the program names RL-Insight."""
+"""`rl-insight run` and the mirrors of real tracker libraries: the program itself does not use RL-Insight."""
 
 import ast
 import json
@@ -156,7 +156,7 @@ def test_sigterm_reaches_the_command_and_the_end_is_still_recorded(tmp_path, lau
 
 
 def test_processes_of_the_command_join_its_run(tmp_path, launch, ask):
-    """Child processes, whatever names they give `init()`, are part of the one run."""
+    """Child processes are part of the same run, whatever names they pass to `init()`."""
     text = """
         import subprocess, sys
         import rl_insight as insight
@@ -238,7 +238,7 @@ def test_a_user_s_own_sitecustomize_still_runs(tmp_path, launch):
 
 
 def test_a_library_of_another_shape_is_left_alone_with_one_warning(tmp_path, launch):
-    """A future `wandb` without `Run.log` runs as if we were not there."""
+    """A future `wandb` without `Run.log` runs as if RL-Insight were not installed."""
     package = tmp_path / "lib" / "wandb" / "sdk"
     package.mkdir(parents=True)
     (tmp_path / "lib" / "wandb" / "__init__.py").write_text("from wandb.sdk import wandb_run\n")
@@ -402,7 +402,7 @@ def test_what_areal_logs_is_recorded(tmp_path, launch, ask):
 
 
 def test_error_output_stays_a_terminal_where_it_was_one(tmp_path, server):
-    """Progress bars look at `isatty`: under `run` they must see what they would see without it."""
+    """Progress bars check `isatty`: under `run` the result must be the same as without it."""
     code = "import sys; sys.stderr.write(f'terminal {sys.stderr.isatty()}\\n')"
     reading, writing = os.openpty()
     program = subprocess.Popen(

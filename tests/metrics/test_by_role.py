@@ -1,4 +1,4 @@
-"""Metrics of many ranks as one series by role."""
+"""Metrics of many ranks aggregated by role."""
 
 from __future__ import annotations
 

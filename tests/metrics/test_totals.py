@@ -1,4 +1,4 @@
-"""Buckets of others, and totals from whatever form they arrive in."""
+"""Buckets of other systems, and totals from any temporality."""
 
 from itertools import accumulate
 from math import sqrt

@@ -1,4 +1,4 @@
-"""Requests that would not fit into memory are refused by their bytes; all others pass."""
+"""Requests that would exceed memory are refused before decoding; all others pass."""
 
 import pytest
 from google.protobuf.message import Message
@@ -15,7 +15,7 @@ TRACES, METRICS = ExportTraceServiceRequest.DESCRIPTOR, ExportMetricsServiceRequ
 
 
 def trace_request(spans):
-    """Return a request; each span is the number of its attributes and of its events."""
+    """Return a request; each span is given as its numbers of attributes and events."""
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for attributes, events in spans:

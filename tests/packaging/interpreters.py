@@ -1,4 +1,4 @@
-"""The Python interpreters of this machine, and environments of them."""
+"""The Python interpreters on this machine, and their environments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interpreters():
 
 
 def run_program(*words, **environment):
-    """Run a program that must succeed; returns what it prints."""
+    """Run a program that must succeed; returns its output."""
     done = subprocess.run(
         list(map(str, words)), capture_output=True, text=True, check=False, env={**os.environ, **environment}
     )
@@ -38,13 +38,13 @@ def run_program(*words, **environment):
 
 
 def uv_program():
-    """The path of uv, which makes environments in a second where pip takes half a minute."""
+    """The path of uv, which creates an environment in a second; pip takes half a minute."""
     found = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     return found or pytest.skip("uv is not installed: `make setup` installs it")
 
 
 def new_environment(directory, python, *packages):
-    """Make an environment with packages, compiled as pip does; returns the folder of its programs."""
+    """Create an environment with packages, compiled as by pip; returns its folder of executables."""
     uv = uv_program()
     run_program(uv, "venv", "-q", "--python", python, directory)
     programs = directory / "bin"

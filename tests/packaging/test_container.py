@@ -1,4 +1,4 @@
-"""The container image: its Dockerfile is sound, and its steps work where no container engine runs."""
+"""The container image: its Dockerfile is valid, and its steps work without a container engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FINAL = dict(STAGES["final"])
 
 
 def words_of(instruction):
-    """The words of an instruction in the form that starts no shell."""
+    """The arguments of an instruction in exec form."""
     return json.loads(FINAL[instruction][FINAL[instruction].index("[") :])
 
 
@@ -75,7 +75,7 @@ def test_compose_runs_the_same_command_with_the_token_as_a_secret():
 
 
 def run_server(program, data, *words):
-    """Start the image's command with a program in place of its entry point."""
+    """Start the image's command with another program as its entry point."""
     environment = {**os.environ, "RL_INSIGHT_DATA_DIR": str(data), "HOME": str(data), "PYTHONUNBUFFERED": "1"}
     free = ["port=0", "otlp_http_port=0", "otlp_grpc_port=0"]
     output = data / "output.txt"
@@ -87,7 +87,7 @@ def run_server(program, data, *words):
 
 
 def check_server(program, data, *words):
-    """Start the server as the image does, wait for its health check, and end it as an engine does."""
+    """Start the server as the image does, wait for its health check, and stop it as an engine does."""
     server, environment, output = run_server(program, data, *words)
     health = [str(program), *words_of("HEALTHCHECK")[1:]]
     try:
@@ -115,7 +115,7 @@ def test_the_command_and_the_health_check_of_the_image_work(tmp_path):
 
 @pytest.mark.slow
 def test_the_steps_of_the_build_make_a_server_with_its_page(tmp_path):
-    """Each RUN line, in a clean directory that has only what the build context has."""
+    """Each RUN line, in a clean directory with only the build context."""
     source = tmp_path / "source"
     names = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True

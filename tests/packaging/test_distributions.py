@@ -1,4 +1,4 @@
-"""The wheel and the source distribution, built and installed for real."""
+"""The wheel and the source distribution, actually built and installed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ADDRESS = "https://example.org/team/rl-insight"
 
 
 def _metadata(source, **environment):
-    """What a distribution made of some sources says of itself."""
+    """The metadata of a distribution built from these sources."""
     variables = {name: value for name, value in os.environ.items() if name != "RL_INSIGHT_PROJECT_URL"}
     done = _run(sys.executable, "-m", "hatchling", "metadata", cwd=source, env=variables | environment)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
@@ -157,7 +157,7 @@ def test_two_releases_of_one_commit_are_equal_and_pass_the_checks_of_the_index(t
 
 @pytest.mark.parametrize("parent", ["build", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tmp", "dist"))])
 def test_sdist_is_small_wherever_it_is_built(tmp_path, parent):
-    """A pattern of .gitignore that matches the path of the checkout must not let ignored folders in."""
+    """A pattern of .gitignore that matches the path of the checkout must not include ignored folders."""
     checkout = tmp_path / parent / "checkout"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(checkout)], check=True)
     for name in ("pyproject.toml", "hatch_build.py"):
@@ -268,7 +268,7 @@ def _run(*words, **options):
 
 
 def test_the_demo_runs_from_an_installed_wheel(tmp_path, wheel):
-    """In a folder without a checkout; what the wheel depends on is that of this interpreter."""
+    """In a folder without a checkout; dependencies come from this interpreter."""
     environment = tmp_path / "environment"
     python = new_environment(environment, sys.executable, "--no-deps", wheel) / "python"
     (packages,) = environment.glob("lib/python3*/site-packages")

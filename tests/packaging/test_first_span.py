@@ -1,4 +1,4 @@
-"""A fresh environment, three commands, and the first span is there; what that takes on disk."""
+"""A fresh environment, three commands, and the first span appears; the disk space that it takes."""
 
 from __future__ import annotations
 

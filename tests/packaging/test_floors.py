@@ -1,4 +1,4 @@
-"""The oldest versions that pyproject.toml allows of every dependency: they install together, and everything works."""
+"""The oldest versions of every dependency that pyproject.toml allows: they install together, and everything works."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _run(*words, **environment):
 
 
 def _install_floors(directory, version, *extras):
-    """Return the folder of programs of an environment with the oldest allowed versions and this package."""
+    """Return the folder of executables of an environment with the oldest allowed versions and this package."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if uv is None:
         pytest.skip("uv is not installed: `make setup` installs it")
@@ -70,7 +70,7 @@ def test_a_training_process_records_with_the_oldest_versions(tmp_path):
 
 @contextlib.contextmanager
 def _server(programs, directory, *words, **environment):
-    """Run a server of an environment; yields its status."""
+    """Run a server from an environment; yields its status."""
     command, data = programs / "rl-insight", f"--data-dir={directory / 'data'}"
     _run(command, "server", "start", "--detach", data, "port=0", "otlp_http_port=0", *words, **environment)
     try:

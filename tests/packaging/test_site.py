@@ -1,4 +1,4 @@
-"""The documentation as a site: every page is in its navigation and on its first page, and nothing is broken."""
+"""The documentation as a site: every page is in the navigation and on the home page, and no link is broken."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A Ray cluster of its own process, so that drivers come and go."""
+    """A Ray cluster in a separate process, so that drivers can come and go."""
     program = (
         "import ray, sys\n"
         "context = ray.init('local', num_cpus=8, include_dashboard=False, _node_ip_address='127.0.0.1')\n"
@@ -62,7 +62,7 @@ def cluster():
 
 @pytest.fixture
 def start_driver(cluster, tmp_path):
-    """Start a driver program in a process of its own, as users do."""
+    """Start a driver program in a separate process, as users do."""
     started = []
 
     def start(program, *, init=f"address={cluster!r}"):
@@ -93,7 +93,7 @@ def start_driver(cluster, tmp_path):
 
 @pytest.fixture
 def run_driver(start_driver):
-    """Run a driver program to its end; returns what it printed."""
+    """Run a driver program until it exits; returns its output."""
 
     def run(program, **options):
         process = start_driver(program, **options)
@@ -105,7 +105,7 @@ def run_driver(start_driver):
 
 
 class RunningServer:
-    """A server in a process of its own; it can be killed and started again at the same address."""
+    """A server in a separate process; it can be killed and restarted at the same address."""
 
     def __init__(self, data_dir):
         self.data_dir = data_dir

@@ -1,4 +1,4 @@
-"""In a real cluster: what workers record has the step that the driver was in."""
+"""In a real cluster: records of workers have the driver's step."""
 
 PROGRAM = """
 insight.init("p", "steps", {{"server": {{"url": {url!r}}}}}, role="driver")

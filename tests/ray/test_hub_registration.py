@@ -1,4 +1,4 @@
-"""A job's hub is on the list of targets of a real server while it lives, and leaves with the job."""
+"""A job's hub is a registered target of a real server while it lives, and is removed with the job."""
 
 import shutil
 

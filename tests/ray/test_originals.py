@@ -1,4 +1,4 @@
-"""Programs of others, as they are on the package index: rl-insight 0.3.0 against our server, verl with our client."""
+"""Unmodified programs from the package index: rl-insight 0.3.0 against our server, verl with our client."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_verls_logger_works_unmodified_with_ours(server, engine, tmp_path):
 
 @pytest.fixture
 def verl_run(cluster, server, engine, tmp_path):
-    """Six steps by verl's logger without any plug-in; returns the run and when each step was."""
+    """Six steps with verl's logger and no plug-in; returns the run and the time of each step."""
     paths = os.pathsep.join((str(original("verl")), str(PROGRAMS)))
     training = subprocess.Popen(
         [sys.executable, PROGRAMS / "verl_steps.py", cluster, server.url, engine, paths],

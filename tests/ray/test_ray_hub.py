@@ -349,7 +349,7 @@ def test_the_hub_outlives_its_maker_and_each_process_has_its_own_names(run_drive
 
 
 def test_what_a_hub_has_confirmed_survives_the_death_of_its_maker_and_its_own(start_driver, server, wait_until):
-    """The server is away meanwhile, so that the batches are with the hub alone."""
+    """The server is down meanwhile, so that only the hub has the batches."""
     driver = start_driver(f"""
     config = {{"server": {{"backend": "ray", "url": "{server.url}"}}, "prometheus": {{"metrics_report_port": 0}}}}
 
@@ -389,7 +389,7 @@ def test_what_a_hub_has_confirmed_survives_the_death_of_its_maker_and_its_own(st
     """)
 
     def told(word):
-        """Return what the driver says after a word; Ray says something in between, too."""
+        """Return the driver's output after a keyword; Ray prints lines in between."""
         for line in driver.stdout:
             if line.startswith(word):
                 return line.removeprefix(word).strip()

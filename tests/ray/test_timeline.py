@@ -1,4 +1,4 @@
-"""The timeline that `ray timeline` writes, imported."""
+"""Importing the output of `ray timeline`."""
 
 from rl_insight.exchange.importing.destinations import StoreDestination
 from rl_insight.exchange.importing.importer import Importer

@@ -21,7 +21,7 @@ def _no_settings_of_the_user(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
-    """A data directory with a running server: runs grpo-7b-a, grpo-7b-b (began last), ppo-1."""
+    """A data directory with a running server: runs grpo-7b-a, grpo-7b-b (started last), ppo-1."""
     directory = tmp_path_factory.mktemp("served")
     start_server(directory, "sql.enabled=true")
     try:

@@ -20,7 +20,7 @@ _SECOND = 10**9
 
 
 def make_crowd(data_dir: Path) -> None:
-    """Write the run `crowd-1`, whose processes were all heard of just now, but for the silent one."""
+    """Write the run `crowd-1`, whose processes have all just reported, except for the silent one."""
     begin = time.time_ns() - (STEPS + 1) * 10 * _SECOND
     runs = RunDirectory(data_dir, min_free_bytes=0)
     with runs.open("crowd-1", create=True) as store:

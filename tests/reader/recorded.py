@@ -1,4 +1,4 @@
-"""A small training run, recorded by real processes through a real server, for everything that reads runs."""
+"""A small training run, recorded by real processes through a real server, for all tests that read runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stop_server(data_dir: Path) -> None:
 
 
 def record(data_dir: Path, run_id: str, experiment: str = "grpo-7b") -> None:
-    """Record a run through the server that runs on a data directory."""
+    """Record a run through the server of a data directory."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RL_INSIGHT_")}
     done = subprocess.run(
         [sys.executable, "-c", TRAINER, run_id, experiment],

@@ -1,4 +1,4 @@
-"""Runs read from Python: through a server and from files, with the same answers."""
+"""Reading runs from Python: through a server and from files, with the same results."""
 
 import json
 import math

@@ -21,7 +21,7 @@ from rl_insight.testing import capture
 
 
 def recorded(captured, value, key="value"):
-    """Return what an attribute becomes on its way through a span."""
+    """Return an attribute's value after it was recorded in a span."""
     with insight.trace_span("s", {key: value}):
         pass
     return captured.spans[-1].attributes.get(key, "absent")

@@ -260,7 +260,7 @@ def test_text_of_any_size_is_cut_before_it_costs_time(record):
 
 
 class Wide(list):
-    """A large container that counts how often it is written out."""
+    """A large container that counts how often it is serialized."""
 
     written = 0
 

@@ -1,4 +1,4 @@
-"""A process flushes as seldom as the server asks; failures and stuck work are told all the same."""
+"""A process flushes as rarely as the server requests; failures and stuck work are still reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_stuck_work_is_told_early_once_in_an_interval_and_failures_once_in_a_sec
 
 @pytest.fixture
 def slowed():
-    """A monitor whose server has asked for one batch in an hour, and a way to wait for records."""
+    """A monitor whose server has requested one batch per hour, and a function that waits for records."""
     monitor = Monitor()
     config = {"server": {"backend": "memory"}, "recorder": {"flush_interval_s": 0.05, "max_flush_interval_s": 3600}}
     monitor.init("project", "experiment", config)

@@ -370,7 +370,7 @@ def test_reserved_attributes_cannot_be_overridden(insight_capture, caplog, key):
 
 
 class _Thing:
-    """Something that can be watched; its text is what gets recorded."""
+    """An object that can be weakly referenced; its string is recorded."""
 
 
 def _span(thing):

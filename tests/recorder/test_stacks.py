@@ -110,7 +110,7 @@ def test_a_signal_that_something_else_handles_is_left_to_it(tmp_path):
 
 
 def test_a_process_that_does_not_expect_the_signal_is_not_sent_it(tmp_path, monkeypatch):
-    """Its default action is to end the process: a number that was given to another one must not be fatal to that."""
+    """The signal's default action ends the process: a reused pid must not kill another process."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = dumps.open_dump("trainer-0")
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)

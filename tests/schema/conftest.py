@@ -1,4 +1,4 @@
-"""What the schema tests share."""
+"""Fixtures of the schema tests."""
 
 import importlib.util
 from importlib.machinery import SourceFileLoader

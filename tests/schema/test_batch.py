@@ -52,7 +52,7 @@ LOGS = st.fixed_dictionaries(
 
 
 def carried(text):
-    """What is left of a text that UTF-8 may not be able to carry."""
+    """A string after a round trip through UTF-8, which may not be able to encode it."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -204,7 +204,7 @@ def payload(golden_script):
 
 @pytest.fixture
 def content(payload):
-    """A valid batch as plain data, to be spoilt."""
+    """A valid batch as plain data, to be corrupted."""
     return copy.deepcopy(msgspec.msgpack.decode(payload))
 
 

@@ -1,4 +1,4 @@
-"""Bundles of batches: what goes in comes out, and nothing that contradicts itself is read."""
+"""Bundles of batches: they round-trip, and inconsistent ones are rejected."""
 
 import doctest
 

@@ -1,4 +1,4 @@
-"""Batches of every released schema version must be read as they were meant, for ever."""
+"""Batches of every released schema version must be readable forever."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whole numbers however a sender spells them, and JSON that is nested too deeply."""
+"""Integers in any notation, and JSON that is nested too deeply."""
 
 from __future__ import annotations
 

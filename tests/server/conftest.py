@@ -61,7 +61,7 @@ def frames():
 
 @pytest.fixture(scope="session")
 def query():
-    """Read a run of a data directory that no server has open, or of running services."""
+    """Read a run from a data directory without a server, or from running services."""
 
     def read(place, run_id, sql):
         if isinstance(place, Services):
@@ -99,7 +99,7 @@ def services(make_services):
 
 
 class Client:
-    """Asks an application in this process, without a network."""
+    """Sends requests to an application in this process, without a network."""
 
     def __init__(self, app, base_url):
         self._loop = asyncio.new_event_loop()
@@ -148,7 +148,7 @@ def client(services, client_of):
 
 
 class RunningServer:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     def __init__(self, data_dir, words, output):
         self.data_dir = Path(data_dir)

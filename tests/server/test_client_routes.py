@@ -1,4 +1,4 @@
-"""The paths that clients of rl-insight 0.3.0 ask."""
+"""The routes for clients of rl-insight 0.3.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of a running server: stored, listed, counted, muted, and told."""
+"""Findings of a running server: stored, listed, counted, muted, and sent as alerts."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_figures_of_a_run_that_ended_leave_metrics_with_its_other_series(
 
 
 def _solved_steps(first, last, begin_ns):
-    """Return the batch of steps in which ever more groups have one reward."""
+    """Return a batch of steps in which more and more groups have identical rewards."""
     builder = BatchBuilder()
     series = builder.add_series("uniform_group_fraction", "gauge", "", "{}")
     for step in range(first, last):
@@ -179,7 +179,7 @@ def test_a_later_server_diagnoses_a_run_again_only_if_records_arrived_or_the_rul
     headers = {"content-type": "application/vnd.rl-insight.frames"}
 
     def serve(*words, new=None):
-        """Return how often a server looked at the run, until it was done with it."""
+        """Return how often a server evaluated the run until it was done."""
         services = make_services("diagnosis.interval_s=0.1", *words)
         looked.clear()
         if new is not None:
@@ -205,7 +205,7 @@ def test_a_later_server_diagnoses_a_run_again_only_if_records_arrived_or_the_rul
 
 
 def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, client_of, wait_until):
-    """Of a server that was suspended, starved or overrun, no process may be called dead before it had time to speak."""
+    """After a server was suspended, starved or overloaded, processes get time to report before they count as dead."""
     services = make_services("diagnosis.interval_s=3600")
     client = client_of(services)
     headers = {"content-type": "application/vnd.rl-insight.frames"}

@@ -1,4 +1,4 @@
-"""vLLM's `llm_request` spans, made by the OpenTelemetry SDK as vLLM makes them, become phases of sessions."""
+"""vLLM's `llm_request` spans, created by the OpenTelemetry SDK as in vLLM, become phases of sessions."""
 
 import json
 import time
@@ -26,7 +26,7 @@ LATENCIES = {
 
 
 class Engine:
-    """Answers requests like vLLM: continues the trace of the headers, and tells when a request is over."""
+    """Answers requests like vLLM: continues the trace of the headers, and signals when a request has ended."""
 
     def __init__(self, **attributes):
         self._memory = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""Exports, reports and replays over HTTP: the run stays where it is, and nothing is left behind."""
+"""Exports, reports and replays over HTTP: the run is not moved, and no temporary files are left behind."""
 
 from __future__ import annotations
 

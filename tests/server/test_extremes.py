@@ -1,4 +1,4 @@
-"""A batch with impossible values: what is wrong with it is left out and counted, and every view still answers."""
+"""A batch with impossible values: bad rows are dropped and counted, and every view still works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad, slow and unlucky ways in: nothing but 4xx for bad input, and what comes next is taken."""
+"""Bad, slow and unlucky ingest: only 4xx for bad input, and later requests are accepted."""
 
 import base64
 import gzip
@@ -52,7 +52,7 @@ def logs():
 
 
 def otlp_json(request):
-    """Return a request as OTLP has it in JSON: ids are hexadecimal, not base64."""
+    """Return a request as OTLP JSON: ids are hexadecimal, not base64."""
     text = json_format.MessageToJson(request)
     for number in (b"\1" * 8, b"\2" * 16):
         text = text.replace(base64.b64encode(number).decode(), number.hex())
@@ -63,7 +63,7 @@ OTLP = {"traces": traces, "metrics": metrics, "logs": logs}
 
 
 def mutated(good, source):
-    """Return good bytes with some changed, cut off or put in, or nothing but noise."""
+    """Return valid bytes with some changed, removed or inserted, or pure noise."""
     if source.random() < 0.2:
         return source.randbytes(source.randrange(1, 200))
     body = bytearray(good)
@@ -104,7 +104,7 @@ def test_damaged_bodies_give_4xx_and_the_next_good_one_is_taken(
 
 
 def drip(url, request, done):
-    """Send the head of a request, then a byte now and then; returns what the server answered before it hung up."""
+    """Send the headers of a request, then occasional bytes; returns the response before the connection was closed."""
     host, port = urlsplit(url).hostname, urlsplit(url).port
     with socket.create_connection((host, port), timeout=30) as connection:
         connection.sendall(request.replace(b"HOST", f"{host}:{port}".encode()))

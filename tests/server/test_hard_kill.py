@@ -1,4 +1,4 @@
-"""kill -9 of the server under load: what it acknowledged is there, exactly once, after every restart."""
+"""kill -9 of the server under load: acknowledged data is stored exactly once after every restart."""
 
 import array
 import http.client
@@ -41,7 +41,7 @@ insight.finish()
 
 
 class Sender:
-    """Sends numbered batches as one process at a set pace, and remembers which were acknowledged."""
+    """Sends numbered batches as one process at a fixed pace, and records which were acknowledged."""
 
     def __init__(self, rank):
         self._process = Process(process_id=f"p{rank}", run_id="r1", host="node", pid=rank, rank=rank)
@@ -64,7 +64,7 @@ class Sender:
         return frame(encode(msgspec.structs.replace(self._template, sequence=sequence, spans=spans)))
 
     def send_until_dead(self, url):
-        """Send what is due until the server is gone; what was under way is sent again the next time, as clients do."""
+        """Send batches on schedule until the server is gone; batches in flight are resent next time, as by clients."""
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
         begun, sent_before = time.monotonic(), self.made
         try:
@@ -124,7 +124,7 @@ class Load(NamedTuple):
 
 
 def kill_under_load(start_server, wait_until, *, seed, batches, kills=10):
-    """Kill the server some times, each time after some more batches were acknowledged; returns what the load was."""
+    """Kill the server several times, each time after more batches were acknowledged; returns the load."""
     moments = random.Random(seed)
     senders = [Sender(rank) for rank in range(SENDERS)]
     seconds = 0.0

@@ -1,4 +1,4 @@
-"""schemathesis over the OpenAPI document: whatever is asked, no answer is a 5xx."""
+"""schemathesis over the OpenAPI document: no request gets a 5xx response."""
 
 import random
 
@@ -20,7 +20,7 @@ def _raw(_context, value):
 
 @pytest.fixture
 def server(start_server, make_batch, frames):
-    """A server with a run that holds something of everything."""
+    """A server with a run that contains all kinds of records."""
     from rl_insight.schema import BatchBuilder
 
     running = start_server()

@@ -33,7 +33,7 @@ def read_answer(connection, body_ends=b'{"status":"ok"}'):
 
 
 def drip_until_closed(connection, bytes_to_send):
-    """Send one byte at a time until the server hangs up; returns what it said."""
+    """Send one byte at a time until the server closes the connection; returns its response."""
     answer = b""
     connection.settimeout(0.05)
     for byte in bytes_to_send:

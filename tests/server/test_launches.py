@@ -1,4 +1,4 @@
-"""Launches of the same name on several nodes: the server tells them apart by their ranks."""
+"""Launches with the same name on several nodes: the server distinguishes them by their ranks."""
 
 import pytest
 

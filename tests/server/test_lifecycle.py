@@ -1,4 +1,4 @@
-"""A server in a process of its own: start, announce, stop, and what stands in the way of it."""
+"""A server in a separate process: start, announce, stop, and what can prevent them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""No request takes the server's memory: small bodies that would become huge are refused before they are decoded."""
+"""No request exhausts the server's memory: small bodies that would become huge are refused before they are decoded."""
 
 import gzip
 import resource
@@ -81,7 +81,7 @@ BOMBS = {
 
 
 class Memory:
-    """The memory of a running server; it cannot grow so far that this machine suffers."""
+    """The memory of a running server; limited, so that this machine is not affected."""
 
     def __init__(self, server):
         self._process = Path(f"/proc/{server.process.pid}")

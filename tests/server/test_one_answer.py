@@ -1,6 +1,6 @@
-"""What two parts of the system tell of one thing is the same, seen from outside: over HTTP, from a receiver, in a file.
+"""Different parts of the system report the same thing, seen from outside: over HTTP, at a receiver, in a file.
 
-Nothing here imports more than the wire format, so that the tests do not depend on who computes an answer.
+Nothing here imports more than the wire format, so that the tests do not depend on which part computes a result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def batch_of(who, sequence, *, delay_ns=5_000_000, final=False, attributes=None)
 
 
 class LogReceiver:
-    """Takes OTLP logs."""
+    """Receives OTLP logs."""
 
     def __init__(self):
         self.requests = []
@@ -68,7 +68,7 @@ class LogReceiver:
 
 
 class Observed:
-    """Everything that a server told of one run, asked while it ran and read from its files afterwards."""
+    """Everything that a server reports about one run, queried while it ran and read from its files afterward."""
 
     def __init__(self, directory, receiver):
         self.directory = directory
@@ -105,7 +105,7 @@ class Observed:
         return answer.raise_for_status().json()
 
     def series(self, name):
-        """Return label text and value of each series of this name on /metrics."""
+        """Return the label string and value of each series of this name on /metrics."""
         name = f"rl_insight_monitor_{name}"
         lines = httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines()
         return {
@@ -123,7 +123,7 @@ def exported(directory):
 
 
 def log_lines(requests):
-    """Return what a receiver of OTLP logs learns: resource, scope, and each line's body and severity."""
+    """Return the content of received OTLP logs: resource, scope, and each line's body and severity."""
     found = []
     for request in requests:
         for resource in request.get("resourceLogs", []):

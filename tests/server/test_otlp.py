@@ -1,4 +1,4 @@
-"""OTLP in: what SDKs, curl and our own export send becomes spans, metrics and logs, once."""
+"""OTLP ingest: requests from SDKs, curl and our own export become spans, metrics and logs, once."""
 
 import gzip
 import json
@@ -398,7 +398,7 @@ def test_log_records_keep_level_span_and_attributes(client, services, query):
 
 
 def as_otlp_json(request):
-    """Return a request as OTLP's JSON has it: ids in hexadecimal."""
+    """Return a request as OTLP JSON: ids in hexadecimal."""
     text = json_format.MessageToDict(request)
     for spans in text.get("resourceSpans", ()):
         for scope in spans["scopeSpans"]:
@@ -468,7 +468,7 @@ def test_random_and_truncated_bytes_give_no_5xx_and_the_next_request_is_taken(cl
 
 
 def test_own_states_survive_export_and_return(services, query):
-    """What the OTLP sink sends for a batch comes back as the same spans."""
+    """The OTLP sink's output for a batch is ingested as the same spans."""
     from rl_insight.schema import BatchBuilder, Process
 
     builder = BatchBuilder()

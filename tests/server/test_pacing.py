@@ -1,4 +1,4 @@
-"""What acknowledgments ask senders for: fewer batches where there are many processes, or where the store is behind."""
+"""Pacing by acknowledgments: fewer batches if there are many processes, or if the store is behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 
 class Writer:
-    """How a store's writer is doing, as a test says."""
+    """The status of a store's writer, set by a test."""
 
     lag_s = 0.0
     pending_bytes = 0

@@ -1,4 +1,4 @@
-"""The files of the page: what is served when the page is built again under a running server."""
+"""The files of the page: what is served when the page is rebuilt under a running server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The query routes, asked about a run that a real producer recorded."""
+"""The query routes, on a run recorded by a real producer."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_every_answer_is_described():
 
 
 def _read_stream(url, until, headers=None):
-    """Read server-sent events until a condition holds; returns (id, data) of the changes."""
+    """Read server-sent events until a condition is true; returns (id, data) of the changes."""
     request = urllib.request.Request(url, headers=headers or {})
     found = []
     with urllib.request.urlopen(request, timeout=20) as stream:

@@ -1,4 +1,4 @@
-"""Small requests to the ingest route are served by the protocol itself, and nothing else about them differs."""
+"""Small requests to the ingest route are served by the protocol itself, with the same behavior."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ class Wire:
         return asyncio.run(run())
 
     def ask(self, *parts):
-        """Send parts one after the other; return as many answers."""
+        """Send parts one after another; return as many responses."""
 
         async def conversation(reader, writer):
             answers = []
@@ -270,7 +270,7 @@ def test_a_client_that_leaves_before_the_end_of_its_body_holds_nothing(wire, mak
 
 
 async def until(predicate):
-    """Wait for something that the server does in this process."""
+    """Wait for an effect of the server in this process."""
     while not predicate():  # noqa: ASYNC110 -- there is no event for it
         await asyncio.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""What the query routes do for the page alone."""
+"""The parts of the query routes that only the page uses."""
 
 import time
 

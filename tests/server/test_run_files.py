@@ -1,4 +1,4 @@
-"""Run files over HTTP: down while the run goes on, up once, and nothing of the server's disk in between."""
+"""Run files over HTTP: downloaded during a live run, uploaded once, with no access to other files of the server."""
 
 import pytest
 

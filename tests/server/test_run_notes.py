@@ -1,4 +1,4 @@
-"""Runs as their list shows them: configuration, tags, notes, reward, and the state that diagnosis adds."""
+"""The list of runs: configuration, tags, notes, reward, and the state that diagnosis adds."""
 
 from __future__ import annotations
 

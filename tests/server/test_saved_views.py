@@ -1,4 +1,4 @@
-"""Views and pins that are kept on the server."""
+"""Saved views and pins on the server."""
 
 from __future__ import annotations
 

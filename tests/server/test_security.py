@@ -1,4 +1,4 @@
-"""Who may ask, and what browsers are told."""
+"""Access control, and security headers for browsers."""
 
 import re
 

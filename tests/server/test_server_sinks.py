@@ -1,4 +1,4 @@
-"""Sinks are switched on by settings."""
+"""Sinks are enabled by settings."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def broken():
 
 @pytest.fixture
 def installed_package(tmp_path, monkeypatch):
-    """A package with sinks, as pip leaves it on the path."""
+    """A package with sinks, as installed by pip."""
     place = tmp_path / "site"
     metadata = place / "counting_sinks-1.0.dist-info"
     metadata.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Processes are asked for their stacks with the answer to a batch, and the command shows them in groups."""
+"""The response to a batch requests stacks from a process, and the command shows them in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registered targets: kept across restarts, read each on its own, one bad one spoils nothing."""
+"""Registered targets: kept across restarts, scraped independently, unaffected by a bad one."""
 
 import asyncio
 import gzip
@@ -26,7 +26,7 @@ latency_count 3
 
 
 class Endpoint:
-    """An HTTP server that shows a page, or misbehaves."""
+    """An HTTP server that serves a page, or misbehaves."""
 
     def __init__(self):
         endpoint = self
@@ -102,7 +102,7 @@ def test_a_target_without_a_run_has_its_health_read_and_makes_no_run(services, e
 
 
 def test_targets_of_an_earlier_version_that_had_no_run_are_stored_nowhere(tmp_path):
-    """They were filed under a run `targets`, which the file left out."""
+    """They were stored in a run `targets`, which the file does not mention."""
     (tmp_path / "targets.json").write_text('{"version": 1, "targets": [{"url": "http://a:1/metrics"}]}')
     assert [target.run_id for target in TargetBook(tmp_path / "targets.json").list()] == [""]
 

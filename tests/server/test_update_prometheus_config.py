@@ -1,4 +1,4 @@
-"""`update_prometheus_config` from a training process: both forms, off the caller's thread, never an error of I/O."""
+"""`update_prometheus_config` from a training process: both forms, off the caller's thread, never an I/O error."""
 
 import json
 
@@ -21,7 +21,7 @@ def no_server_here(monkeypatch, tmp_path):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What would be posted, instead of posting it."""
+    """Captures the requests instead of sending them."""
     posts = []
 
     def post(method, url, body, *, headers, token):

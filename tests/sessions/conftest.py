@@ -1,4 +1,4 @@
-"""Helpers for the tests of sessions: the records of what a captured monitor has sent."""
+"""Helpers for session tests: the session records of a captured monitor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of samples, turns and staleness, against figures computed by hand."""
+"""Groups of samples, turns and staleness, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_insight.store import RunStore, queries
 
 @pytest.fixture
 def ask(tmp_path):
-    """Return what a query answers about sessions given as dicts of their fields."""
+    """Return the result of a query over sessions given as dicts of their fields."""
     stores = []
 
     def run(query, sessions, **given):

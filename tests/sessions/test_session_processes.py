@@ -16,7 +16,7 @@ CONFIG = {"server": {"backend": "file"}}
 
 
 def run_phases(carrier: dict[str, str], plan: str) -> None:
-    """Run in a worker: it joins the run of its parent by itself."""
+    """Run in a worker, which joins its parent's run automatically."""
     with insight.attach(carrier):
         try:
             with insight.phase("generate", plan=plan):
@@ -53,7 +53,7 @@ def plan_of(number: int) -> str:
 
 
 async def run_session(number: int, pool: ProcessPoolExecutor) -> None:
-    """Run a session whose phases run in a worker; what becomes of them becomes of it."""
+    """Run a session whose phases run in a worker; it has the same outcome as they do."""
     loop = asyncio.get_running_loop()
     async with insight.session(session_id=f"s{number}") as session, insight.phase("execution"):
         await loop.run_in_executor(pool, run_phases, dict(insight.inject()), plan_of(number))
@@ -62,7 +62,7 @@ async def run_session(number: int, pool: ProcessPoolExecutor) -> None:
 
 
 async def run_sessions() -> None:
-    """Run 200 sessions, all open at once, each of a task of its own, with a pool of two workers."""
+    """Run 200 sessions, all open at once, each with a separate task, with a pool of two workers."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         running = []

@@ -1,4 +1,4 @@
-"""Transcripts: which sessions' texts are recorded, how much of them, and the conversation that is read back."""
+"""Transcripts: which sessions' text is recorded, how much of it, and the resulting conversation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPTURED = {"recorder": {"capture_text": True, "transcripts_per_step": 2}}
 
 @contextmanager
 def recording(**recorder):
-    """Capture texts; the clock stands still unless it is told to move."""
+    """Capture text; the clock stands still unless it is advanced."""
     with capture({"recorder": {**CAPTURED["recorder"], **recorder}}, clock=FakeClock()) as captured:
         yield captured
 
@@ -32,7 +32,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def read(store):
-    """Return a function that stores what a capture has sent and reads the transcript of a session."""
+    """Return a function that stores the batches of a capture and reads the transcript of a session."""
 
     def read_one(captured, session_id, **options):
         captured.flush()

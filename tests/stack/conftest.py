@@ -1,4 +1,4 @@
-"""Fixtures of the stack's tests: real programs, a real training run, and stand-ins for what may not be here."""
+"""Fixtures of the stack's tests: real programs, a real training run, and fakes for missing programs."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _alive(pid):
 
 @pytest.fixture(scope="session")
 def alive():
-    """Tell whether a process runs."""
+    """Return whether a process is running."""
     return _alive
 
 
@@ -165,7 +165,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
 def write_stand_in(directory: Path, name: str, version: str, *, stubborn: bool = False) -> Path:
-    """Write a program that behaves as Tempo or Grafana do when they are started, asked and ended."""
+    """Write a program that behaves like Tempo or Grafana when started, queried and stopped."""
     titles = {"tempo": "Tempo", "grafana": "Grafana"}
     home = directory / "bin" if name == "grafana" else directory
     home.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ CUMULATIVE = re.compile(r"^(\S+(?:_total|_bucket|_count|_sum)(?:\{.*\})?) (\S+)$
 
 
 def exporter_page(name, number):
-    """What an exporter shows at its n-th reading: a recorded page whose counters grow."""
+    """An exporter's page at the n-th scrape: a recorded page whose counters grow."""
     return CUMULATIVE.sub(lambda match: f"{match[1]} {float(match[2]) * number}", PAYLOADS[name]).encode()
 
 
@@ -275,7 +275,7 @@ class LiveCollector:
 
 @pytest.fixture
 def live_collector():
-    """A collector that a run feeds all the time."""
+    """A collector that a run feeds continuously."""
     collector = LiveCollector()
     yield collector
     collector.close()
@@ -332,9 +332,9 @@ insight.finish()
 
 
 class DemoStack:
-    """A server with its stack and the example training, as a team runs them: each is a process of its own.
+    """A server with its stack and the example training, as a team runs them: each is a separate process.
 
-    What this machine may lack is read from recorded pages: GPUs by a hardware monitor, engines by Prometheus.
+    Hardware that this machine may lack is simulated with recorded pages: GPUs for the monitor, engines for Prometheus.
     """
 
     RUN_ID = "demo-1"
@@ -395,7 +395,7 @@ class DemoStack:
             )  # fmt: skip
 
     def close(self):
-        """End the training, the server and its stack."""
+        """Stop the training, the server and its stack."""
         for child in self._children:
             child.stdin.close()
             if child is self._children[0]:
@@ -412,7 +412,7 @@ class DemoStack:
 
 @pytest.fixture(scope="session")
 def new_demo_stack(engine_exporter):
-    """Start a server with its stack and the demo: `new_demo_stack(directory, "key=value")`; whoever does closes it."""
+    """Start a server with its stack and the demo: `new_demo_stack(directory, "key=value")`; the caller closes it."""
 
     def start(directory, *words):
         return DemoStack(directory, engine_exporter, *words)
@@ -447,7 +447,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def running_host():
-    """Run a stack in a process of its own: `with running_host(directory, NAME=value) as process`; it is ended after."""
+    """Run a stack in a separate process: `with running_host(directory, NAME=value) as process`; stopped afterward."""
     return _running_host
 
 
@@ -486,7 +486,7 @@ GRAFANA_VARIABLES = {
 
 @pytest.fixture(scope="session")
 def filled_in():
-    """Fill the variables of a dashboard's expression in, as Grafana does with everything chosen."""
+    """Substitute the variables in a dashboard's expression, as Grafana does with All selected."""
 
     def fill(expression):
         for pattern, value in GRAFANA_VARIABLES.items():

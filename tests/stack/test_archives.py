@@ -1,4 +1,4 @@
-"""Archives: checked against their sums, and kept inside of their directory."""
+"""Archives: verified against their checksums, and unpacked only inside their directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stack as containers: the Compose file, and what is asked of `docker compose`."""
+"""The stack as containers: the Compose file, and the calls to `docker compose`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if "ps" in words and os.path.exists(running):
 
 @pytest.fixture
 def docker(tmp_path, monkeypatch):
-    """A stand-in for `docker` whose engine answers; its folder tells what it was asked."""
+    """A fake `docker` with a responsive engine; its folder records the calls."""
     home = tmp_path / "docker-bin"
     home.mkdir()
     path = home / "docker"
@@ -185,7 +185,7 @@ def test_the_compose_file_is_pinned_healthy_and_without_root(compose_file):
 
 
 def test_containers_find_their_files_at_a_path_that_any_user_can_reach(compose_file):
-    """Below /root, which images keep closed, a container that does not run as root could not."""
+    """A container that does not run as root has no access below /root."""
     root = compose_file.parent
     services = yaml.safe_load(compose_file.read_text())["services"]
     for name in ("prometheus", "tempo", "grafana"):

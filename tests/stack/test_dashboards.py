@@ -1,4 +1,4 @@
-"""The dashboards: generated from code, complete, and in the languages of their data sources."""
+"""The dashboards: generated from code, complete, and valid in the languages of their data sources."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_metrics_about_the_server_are_those_that_it_shows():
 
 @pytest.fixture(scope="module")
 def mistakes():
-    """Tell where Grafana's own grammar finds searches wrong: one list for each of them."""
+    """Return the positions of errors in each search, according to Grafana's own grammar."""
     node = shutil.which("node")
     if node is None or not (ROOT / "web" / "node_modules" / "@grafana" / "lezer-traceql").is_dir():
         pytest.skip("the grammar of TraceQL is not installed: `make web` installs it, where npm is")

@@ -1,4 +1,4 @@
-"""The dashboards and rules on a real training: every expression finds data, every page is in order."""
+"""The dashboards and rules on a real training run: every expression finds data, every page is valid."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULES = package_files("rules") / "rl-insight.yml"
 
 
 class TraceReceiver:
-    """Takes OTLP traces over HTTP, and keeps the names of the attributes that came, and the types of spans' own."""
+    """Receives OTLP traces over HTTP, and stores the names of attributes, and the types of span attributes."""
 
     def __init__(self):
         self.names = set()
@@ -79,7 +79,7 @@ def receiver():
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, new_demo_stack, receiver, prometheus_program):
-    """A server whose metrics a real Prometheus reads, and the example training on it."""
+    """A server scraped by a real Prometheus, and the example training."""
     found = new_demo_stack(
         tmp_path_factory.mktemp("demo"),
         "stack.tempo.enabled=false",
@@ -101,7 +101,7 @@ def has_data(results):
 
 
 def wait_for_all(expressions, prometheus, query, wait_until):
-    """Wait until each expression has found data once; those that find none are told."""
+    """Wait until each expression has found data once; fails with those that find none."""
     missing = list(expressions)
 
     def try_all():
@@ -134,7 +134,7 @@ def test_every_link_from_a_trace_to_metrics_finds_data(prometheus, query, wait_u
 
 @pytest.mark.slow
 def test_both_sides_of_every_rule_find_data(prometheus, query, api, wait_until):
-    """An alert that is silent has no data: what it compares must have some."""
+    """A silent alert has no data, but the series that it compares must have some."""
     rules = [rule for group in api(f"{prometheus}/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
     assert rules
     assert {rule["health"] for rule in wait_until(lambda: evaluated(api, prometheus))} == {"ok"}
@@ -169,7 +169,7 @@ def test_histograms_lead_to_traces_through_exemplars(prometheus, api, wait_until
 
 
 def test_prometheus_refuses_no_exemplar(demo, prometheus, api, wait_until):
-    """One that went back in time would be refused, with a warning, at each scrape from then on."""
+    """One that goes back in time would be rejected, with a warning, at each later scrape."""
     test_histograms_lead_to_traces_through_exemplars(prometheus, api, wait_until)
     (log,) = [service.log for service in stack_status(demo.data).services if service.name == "prometheus"]
     assert [line for line in Path(log).read_text().splitlines() if "out-of-order exemplars" in line] == []
@@ -226,6 +226,6 @@ def test_searches_name_attributes_that_are_exported(demo, receiver, wait_until):
 
 
 def test_a_reward_has_one_type_in_all_spans(demo, receiver, wait_until):
-    """Grafana takes the type of a column from one value; the run has a reward that is the integer 1."""
+    """Grafana infers the type of a column from one value; the run has a reward that is the integer 1."""
     wait_until(lambda: "span.reward" in receiver.names, 60.0)
     assert {kind for key, kind in receiver.types if key == "reward"} == {"double_value"}

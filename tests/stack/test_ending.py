@@ -1,4 +1,4 @@
-"""The services are ended, whoever started them and however that ended."""
+"""Services are stopped, whichever process started them and however it ended."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_a_killed_owner_left_is_ended_by_the_next(
 
 @pytest.fixture
 def starting_server(request, tmp_path, stand_in, wait_until, prometheus_program):
-    """A server whose Prometheus runs and whose Tempo never gets ready: its process, and the services' pids."""
+    """A server whose Prometheus runs and whose Tempo never becomes ready: its process, and the services' pids."""
     tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
     tempo.write_text(tempo.read_text().replace('"/ready"', '"/never"'))
     data = tmp_path / "data"
@@ -186,7 +186,7 @@ def test_services_that_no_state_tells_of_are_found_and_ended(
 
 @pytest.fixture
 def stubborn_host(tmp_path, running_host, stand_in, prometheus_program, pids_of):
-    """A process whose stack ends with an hour's patience, and has a Tempo that will not end; and the services' pids."""
+    """A process whose stack has a stop timeout of an hour and a Tempo that does not stop; and the services' pids."""
     tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
     with running_host(tmp_path / "data", STAND_IN_TEMPO=str(tempo), STOP_TIMEOUT_S="3600") as host:
         yield host, pids_of(tmp_path / "data").values()

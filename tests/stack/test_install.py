@@ -37,7 +37,7 @@ def pack(archive, source, top):
 
 @pytest.fixture
 def archives(tmp_path, stand_in):
-    """A directory with archives of stand-ins for Tempo and Grafana, and their checksums."""
+    """A directory with archives of fake Tempo and Grafana programs, and their checksums."""
     place = tmp_path / "archives"
     stand_in(tmp_path / "t", "tempo", "3.0.3")
     pack(place / release_name("tempo", "3.0.3"), tmp_path / "t", "tempo_3.0.3")
@@ -131,7 +131,7 @@ def test_an_archive_of_something_else_is_refused_and_leaves_nothing(tmp_path, ar
 
 
 class FileServer:
-    """Serves files with ranges; breaks off after `break_after` bytes as often as it is told; also plays the proxy."""
+    """Serves files with ranges; disconnects after `break_after` bytes a given number of times; also acts as a proxy."""
 
     def __init__(self, directory):
         self.requests = []

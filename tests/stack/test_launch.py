@@ -1,4 +1,4 @@
-"""The stack as local processes: a real Prometheus, and stand-ins for Tempo and Grafana."""
+"""The stack as local processes: a real Prometheus, and fakes for Tempo and Grafana."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panels, drawn by Grafana's own transformation code from the answers of the data sources."""
+"""Panels, rendered by Grafana's own transformation code from the responses of the data sources."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def draw():
 
 
 def tempo_answer(query, spans):
-    """What Tempo answers to a search: a span has its name, and attributes, only where the query mentions them."""
+    """Tempo's response to a search: a span has its name and attributes only if the query mentions them."""
     mentioned = query.partition("select(")[2]
     found = []
     for number, (name, start_ms, duration_ms, attributes) in enumerate(spans):
@@ -65,7 +65,7 @@ def tempo_answer(query, spans):
 
 
 def spans_frame(answer, *, display_names):
-    """The table of spans that Grafana's Tempo data source makes of an answer; newer versions name fields plainly."""
+    """The table of spans that Grafana's Tempo data source creates from a response; newer versions have plain names."""
     spans = [span for trace in answer["traces"] for span_set in trace["spanSets"] for span in span_set["spans"]]
     keys = sorted({one["key"] for span in spans for one in span["attributes"]})
 
@@ -157,7 +157,7 @@ PAGE = {
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory, settings, prometheus_program):
-    """A real Prometheus that reads engines with several ranks, priorities and names."""
+    """A real Prometheus that scrapes engines with several ranks, priorities and names."""
     import threading
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -199,7 +199,7 @@ def test_engines_count_each_request_once(draw, engines, api, filled_in, wait_unt
 
 
 def range_frames(api, url, expression, wait_until):
-    """The frames that Grafana's Prometheus data source makes of the answer to a range query."""
+    """The frames that Grafana's Prometheus data source creates from the response to a range query."""
 
     def ask():
         now = api(f"{url}/api/v1/query?query=time()")["data"]["result"][1]

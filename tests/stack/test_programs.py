@@ -1,4 +1,4 @@
-"""Finding the programs, and judging their versions."""
+"""Finding the programs, and checking their versions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The whole stack with the real Tempo and Grafana, on a real training.
+"""The entire stack with the real Tempo and Grafana, on a real training run.
 
-`RL_INSIGHT_TEST_TEMPO` and `RL_INSIGHT_TEST_GRAFANA` hold the paths of the programs. Prometheus is the one on PATH,
-or the one that `RL_INSIGHT_TEST_PROMETHEUS` names.
+`RL_INSIGHT_TEST_TEMPO` and `RL_INSIGHT_TEST_GRAFANA` are the paths of the programs. Prometheus is the one on PATH,
+or the one at `RL_INSIGHT_TEST_PROMETHEUS`.
 
 What once was wrong with the real programs, each with the tests that would see it again, here or in a file beside:
 
@@ -63,7 +63,7 @@ needs_grafana = pytest.mark.skipif(GRAFANA is None, reason="RL_INSIGHT_TEST_GRAF
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, new_demo_stack, request):
-    """A server with all that there is of its stack, and the example training on it."""
+    """A server with its entire stack, and the example training."""
     if PROMETHEUS is None:
         request.getfixturevalue("prometheus_program")
     free = [f"stack.tempo.{key}=0" for key in ("port", "otlp_http_port", "otlp_grpc_port")]
@@ -86,7 +86,7 @@ def tempo(demo):
 
 
 class Grafana:
-    """Asks Grafana as its administrator."""
+    """Queries Grafana as its administrator."""
 
     def __init__(self, url, password, api):
         self._url = url
@@ -100,7 +100,7 @@ class Grafana:
         return self._api(f"{self._url}{path}", data, headers)
 
     def try_to_ask(self, path, content=None):
-        """Return the status and the answer; what is not 200 is kept for a message."""
+        """Return the status and the response; a failed response is kept for a message."""
         try:
             return 200, self.ask(path, content)
         except urllib.error.HTTPError as error:
@@ -165,7 +165,7 @@ def test_tempo_answers_every_search_of_the_dashboards(tempo, api, filled_in, wai
 
 
 def found_traces(api, url):
-    """Return what a search finds; nothing while Tempo cannot answer yet. A search that is wrong is told at once."""
+    """Return the results of a search; none while Tempo is not ready yet. An invalid search fails at once."""
     try:
         return api(url).get("traces")
     except urllib.error.HTTPError as error:
@@ -206,7 +206,7 @@ def test_a_span_is_found_within_seconds(demo, tempo, api, wait_until, continues)
 
 
 def test_tempo_ends_by_itself_within_seconds(tmp_path, settings, caplog):
-    """By its defaults Tempo 3 takes 30 s, and would be killed with what it has not written yet."""
+    """With its defaults Tempo 3 takes 30 s to stop, and would be killed before it has written everything."""
     ports = dict.fromkeys(("tempo__port", "tempo__otlp_http_port", "tempo__otlp_grpc_port"), 0)
     chosen = settings(
         prometheus__enabled=False,
@@ -237,7 +237,7 @@ def send_span(demo, trace):
 
 
 def test_the_newest_traces_are_found_first(tempo, api, wait_until):
-    """Without `most_recent` Tempo returns any."""
+    """Without `most_recent` Tempo returns arbitrary traces."""
     query = '{span.state_lane_id!=""}'
 
     def starts(search, limit):
@@ -347,7 +347,7 @@ def test_a_visitor_without_a_password_may_look(demo, api, wait_until):
 
 @needs_grafana
 def test_a_visitor_may_open_explore_where_links_to_traces_lead(demo, api):
-    """Links of exemplars and spans open Explore, which needs a right that viewers do not have by default."""
+    """Links of exemplars and spans open Explore, which needs a permission that viewers do not have by default."""
     rights = api(f"{demo.urls['grafana']}/api/access-control/user/permissions")
     assert "datasources:explore" in rights
 

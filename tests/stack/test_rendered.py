@@ -1,4 +1,4 @@
-"""What the services are configured with, and started with."""
+"""The configuration and command lines of the services."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_configuration_survives_odd_paths(tmp_path, settings, prometheus_program
 
 
 def test_bundled_plugins_of_packaged_grafanas_are_found(tmp_path):
-    """Packages keep Grafana's data sources outside of its home from 13.1.2 on; archives and images do not."""
+    """Since 13.1.2, packages keep Grafana's data sources outside its home; archives and images do not."""
     home, packaged = tmp_path / "home", tmp_path / "plugins-bundled"
     assert bundled_plugins(home, packaged) == ""
     packaged.mkdir()
@@ -159,7 +159,7 @@ def test_bundled_plugins_of_packaged_grafanas_are_found(tmp_path):
 
 
 def test_a_span_links_to_the_durations_of_its_name_and_to_the_states_of_its_role():
-    """Grafana fills `__tags` into both queries: a tag `name` would become a label that states do not have."""
+    """Grafana substitutes `__tags` in both queries: a tag `name` would become a label that states do not have."""
     text = fill("datasources.yml", {"namespace": "x_"}, prometheus_url="", tempo_url="", scrape_interval="")
     (tempo,) = [one for one in yaml.safe_load(text)["datasources"] if one["uid"] == "tempo"]
     links = tempo["jsonData"]["tracesToMetrics"]

@@ -1,4 +1,4 @@
-"""The alert rules: valid, silent on a healthy run, and heard when something is wrong."""
+"""The alert rules: valid, silent on a healthy run, and firing when something is wrong."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ HEALTHY = [
 
 
 def changed(name, values):
-    """The healthy series with one of them going another way."""
+    """The healthy series, with one of them changed."""
     found = [series for series, _ in HEALTHY if name in series]
     assert len(found) == 1
     return [(series, values if series == found[0] else healthy) for series, healthy in HEALTHY]
 
 
 def check(promtool, tmp_path: Path, series, expected):
-    """Let an hour go by; `expected` maps alerts to how many of them are heard at its end."""
+    """Simulate an hour; `expected` maps alerts to how many of them fire at its end."""
     names = re.findall(r"alert: (\w+)", RULES.read_text())
     tests = {
         "rule_files": [str(RULES)],
@@ -98,7 +98,7 @@ def test_a_healthy_run_is_silent(promtool, tmp_path):
         ("WarningFinding", "straggler", "0x30 1x30"),
     ],
 )
-def test_what_goes_wrong_is_heard(alert, name, values, promtool, tmp_path):
+def test_an_alert_fires_when_something_is_wrong(alert, name, values, promtool, tmp_path):
     check(promtool, tmp_path, changed(name, values), {alert: 1})
 
 

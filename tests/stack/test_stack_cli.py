@@ -1,4 +1,4 @@
-"""The commands that install the stack and tell about it."""
+"""The commands that install the stack and show its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is documented is all there is."""
+"""The documentation is complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def rows(name):
-    """The first cells of all tables of a document, as far as they are code."""
+    """The first cells of all tables of a document that are code."""
     lines = (DOCS / name).read_text().splitlines()
     return {
         match for line in lines if line.startswith("| `") for match in re.findall(r"`([^`]+)`", line.split(" |")[0])

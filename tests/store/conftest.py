@@ -18,7 +18,7 @@ BEGIN_NS = 1_760_000_000_000_000_000
 
 
 class Maker:
-    """Makes the batches of one process, counting their sequence numbers."""
+    """Creates the batches of one process, with consecutive sequence numbers."""
 
     def __init__(self, process_id="p1", run_id="run", **fields: Any) -> None:
         self.process = Process(process_id=process_id, run_id=run_id, host="host", pid=7, **fields)
@@ -60,7 +60,7 @@ def make() -> type[Maker]:
 
 @pytest.fixture
 def old_file(tmp_path) -> Callable[[int], Path]:
-    """Make an empty run file as an earlier version did; version 0 has no tables."""
+    """Create an empty run file of an earlier version; version 0 has no tables."""
 
     def make_file(version: int) -> Path:
         path = tmp_path / f"version-{version}.duckdb"

@@ -1,4 +1,4 @@
-"""Pages of a run file that were overwritten: each view gives its right answer or a clear error."""
+"""Overwritten pages of a run file: each view returns a correct result or a clear error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VIEWS = {
 
 
 def ask(data_dir):
-    """Return the answer of each view, or the error it gave."""
+    """Return the result of each view, or its error."""
     directory = RunDirectory(data_dir)
     answers = {}
     try:

@@ -1,4 +1,4 @@
-"""What a run file may hold at the edge of its types: every query answers, and so does the rest of the run."""
+"""Values at the limits of their types: every query works, and so does the rest of the run."""
 
 from __future__ import annotations
 

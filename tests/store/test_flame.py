@@ -30,7 +30,7 @@ def union(intervals):
 
 
 def path_of(rows, number):
-    """Return the names from the outermost parent down; None where parents point at each other."""
+    """Return the names from the outermost parent down; None if parents form a cycle."""
     names, seen = [], set()
     while number not in seen:
         seen.add(number)

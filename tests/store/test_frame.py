@@ -1,4 +1,4 @@
-"""Frames as Arrow streams: read by DuckDB, and checked in full by an Arrow library."""
+"""Frames as Arrow streams: read by DuckDB, and fully validated by an Arrow library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are committed together give the rows that they give one by one."""
+"""Batches that are committed together give the same rows as one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VIEWS = {
 
 
 def _batch(process: int, sequence: int):
-    """Return a batch with rows in every table; span ids, names and texts repeat over the processes."""
+    """Return a batch with rows in every table; span ids, names and strings repeat across processes."""
     builder = BatchBuilder()
     first = sequence * 100
     lane = None if process % 2 else f"lane{process}"

@@ -1,4 +1,4 @@
-"""When processes came, fell silent, came back and ended, and when they lost something."""
+"""When processes started, fell silent, came back and ended, and when they lost records."""
 
 from __future__ import annotations
 

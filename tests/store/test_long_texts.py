@@ -1,4 +1,4 @@
-"""Long texts: what `capture_text` records, a few to 64 kilobytes per span, must not hold up commits."""
+"""Long strings, as recorded by `capture_text` (a few to 64 kilobytes per span), must not delay commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prose() -> str:
 
 
 def _write(store, maker, prose, *, spans, characters) -> None:
-    """Commit spans that carry a text each."""
+    """Commit spans with a long string each."""
     source = random.Random(spans)
     for number in range(spans):
         at = source.randrange(len(prose) - characters)

@@ -1,4 +1,4 @@
-"""What the page asks for beyond tables: series of span names, ranks by step, a step beside a usual one, marks."""
+"""Queries for the page's charts: series of span names, ranks by step, a step compared with a typical one, marks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_series_of_a_name_counts_every_span_of_every_step(tools):
 
 
 def test_sample_of_a_series_is_even_over_the_whole_run(tools):
-    """A look at the newest spans alone shows a change at the moment where the sample begins, which is not real."""
+    """With only the newest spans, a change would appear where the sample begins, which is not real."""
     found = ask(tools, queries.span_series, "toolcall", points=500)
     assert 400 <= len(found.points) <= 600
     by_quarter = [0] * 4

@@ -118,7 +118,7 @@ def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns
 
 @pytest.mark.parametrize("length", [5 * SECOND, 50 * SECOND])
 def test_spans_that_begin_together_stay_apart_and_know_their_parents(store, make, begin_ns, length):
-    """Twelve sessions begin in the same moment, as asyncio.gather begins them; each has a phase inside."""
+    """Twelve sessions start at the same time, as with asyncio.gather; each has a phase inside."""
     maker = make()
     for number in range(12):
         parent = 2**63 + 2 * number + 1  # ids have all their 64 bits
@@ -137,7 +137,7 @@ def test_spans_that_begin_together_stay_apart_and_know_their_parents(store, make
 
 
 def _many(store, make, monkeypatch, spans=3_000, portion=500):
-    """Write spans of very different lengths over an hour, in small portions, so that rollups come into play."""
+    """Write spans of very different lengths over an hour, in small portions, so that rollups are used."""
     for module in ("run_store", "rollup"):
         monkeypatch.setattr(f"rl_insight.store.{module}.ROLLUP_ROWS", portion)
     monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.timeline"), "MANY_SPANS", 100)
@@ -242,7 +242,7 @@ def test_too_many_blocks_make_the_pixels_coarser(store, make, begin_ns, monkeypa
 
 
 def test_a_few_of_many_lanes_are_shown_as_sharply_as_in_a_small_run(store, make, begin_ns, monkeypatch):
-    """Names are merged where a view has many spans: those of lanes that were not asked for do not count."""
+    """Names are merged where a view has many spans: those of lanes that were not requested do not count."""
     monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.timeline"), "MANY_SPANS", 100)
     makers = [make(f"p{i}", rank=i) for i in range(40)]
     for maker in makers:
@@ -306,7 +306,7 @@ def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin
 
 @pytest.mark.parametrize("years", [-55, 70])
 def test_a_clock_that_is_decades_off_does_not_stretch_the_time_axis(store, make, begin_ns, years):
-    """As that of a machine without a battery, which begins in 1970."""
+    """Like the clock of a machine without a battery, which starts in 1970."""
     right, wrong = make("right"), make("wrong")
     for maker, off in ((right, 0), (wrong, years * 365 * 86_400 * SECOND)):
         for second in range(3):  # a clock that is behind is believed when it was seen three times

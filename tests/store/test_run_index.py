@@ -1,4 +1,4 @@
-"""The list of runs without opening their files."""
+"""Listing runs without opening their files."""
 
 import time
 

@@ -571,7 +571,7 @@ def test_everything_acknowledged_survives_kill_minus_9_exactly_once(tmp_path, fe
 
 
 def test_statements_draw_no_progress_bar(store, fetch):
-    """DuckDB would draw one on the standard output of the server or the command."""
+    """DuckDB would print one to the standard output of the server or the command."""
     setting = "SELECT current_setting('enable_progress_bar')"
     assert fetch(store, setting) == [(False,)]
     with store.writing() as connection:

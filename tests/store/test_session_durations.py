@@ -65,7 +65,7 @@ def test_the_store_and_a_record_agree_on_every_duration(tmp_path_factory, given_
 
 
 def test_overlaps_count_once_and_what_is_open_does_not_count(tmp_path):
-    """The other test compares two ways to the same number; here is what it has to be."""
+    """The other test compares two ways to the same number; this one checks its value."""
     snapshot = Snapshot(submit_ts=9.0, enqueue_ts=11.0, wait_return_ts=15.0, finalized_ts=14.0)
     some = [
         *(PhaseRecord(name="execution", start_ts=start, end_ts=end) for start, end in [(14.0, None), (12.0, 13.0)]),

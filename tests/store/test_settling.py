@@ -1,4 +1,4 @@
-"""A busy writer notes which batches it took, and brings the rows of their processes up to date a little later."""
+"""A busy writer only records which batches it stored, and updates the rows of their processes a little later."""
 
 from __future__ import annotations
 

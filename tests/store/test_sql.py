@@ -1,4 +1,4 @@
-"""SQL from users: what it answers, what it refuses, and the limits that hold whatever a query does."""
+"""User SQL: its results, what it refuses, and the limits that apply to any query."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_rows_past_the_limit_are_left_out_and_the_answer_says_so(store):
 
 
 def test_a_query_sees_what_was_committed_before_it(store, make):
-    """The copy takes the log along: nothing of a commit waits for a checkpoint."""
+    """The copy includes the write-ahead log: no commit waits for a checkpoint."""
     maker = make()
     for number in range(1, 4):
         maker.span("work")

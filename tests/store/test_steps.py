@@ -1,4 +1,4 @@
-"""Steps and where their time went, against truths computed by hand."""
+"""Steps and where their time went, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_resumed_run_without_repetition_has_no_step_over_the_pause(store, make, 
 
 
 def test_what_runs_inside_a_state_is_not_added_to_it(store, make):
-    """One process drives the steps; its sessions run on a lane of their own, inside `rollout`."""
+    """One process drives the steps; its sessions run on a separate lane, inside `rollout`."""
     maker = make("p", role="rollout")
     state(maker, "rollout", 0, 0.891, step=0)
     state(maker, "nested", 0.1, 0.2, step=0, segment="state_nested", parent_id=1)
@@ -235,7 +235,7 @@ def test_state_longer_than_many_steps_is_found(store, make):
 
 
 def test_phases_of_sessions_run_inside_the_states_of_their_process(store, make):
-    """As in the README: a state on a named lane, and sessions inside it, whose phases have a lane of their own."""
+    """As in the README: a state on a named lane, and sessions inside it, whose phases have a separate lane."""
     maker = make("t", role="trainer")
     for step in range(3):
         at = 3 * step
@@ -292,7 +292,7 @@ def test_running_step_has_no_breakdown_and_bad_ranges_are_refused(store, make):
 
 
 def verl_step(trainer, number, end, **timings):
-    """What verl's logger sends when a step is over: many gauges without a step, the counter among them."""
+    """The records of verl's logger at the end of a step: many gauges without a step, including the counter."""
     at = int(end * SECOND)
     trainer.sample("critic_rewards_mean", number / 10, at=at - 30_000)
     trainer.sample("training_global_step", number, at=at)
@@ -301,7 +301,7 @@ def verl_step(trainer, number, end, **timings):
 
 
 def verl_run(make, lengths=(7, 5, 5)):
-    """Three steps without a number on anything but a gauge: generation on a replica, an update on two ranks."""
+    """Three steps whose number is only in a gauge: generation on a replica, an update on two ranks."""
     trainer, replica = make("t"), make("replica")
     ranks = [make(f"r{rank}") for rank in range(2)]
     begin = 10.0

@@ -1,4 +1,4 @@
-"""Rows that an earlier version stored and that are refused today: every view still answers."""
+"""Rows stored by an earlier version that are rejected today: every view still works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer: acknowledges after the commit, bounds what waits, survives trouble."""
+"""The writer: acknowledges after the commit, bounds its queue, survives errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rl_insight.store.tables import UPGRADES
 
 
 class Submitted:
-    """One batch that was submitted, and what becomes of it; a refusal is raised at once."""
+    """One submitted batch and its outcome; a refusal is raised immediately."""
 
     def __init__(self, writer, batch, size):
         self._future = writer.submit_all([(batch, size)])

@@ -1,4 +1,4 @@
-"""A server for the transport tests: takes frames over HTTP, each (process, sequence) once, and misbehaves when told."""
+"""A server for transport tests: accepts frames over HTTP, each (process, sequence) once, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Request(NamedTuple):
 
 
 class Receiver:
-    """`answers` are used up one by one; then every request is taken."""
+    """`answers` are used one by one; then every request is accepted."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.batches: dict[tuple[str, int], Batch] = {}
@@ -136,7 +136,7 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address) -> None:
-        """Connections break in these tests on purpose."""
+        """Connections are broken intentionally in these tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -600,7 +600,7 @@ def test_the_interval_that_an_acknowledgment_asks_for_is_passed_on(receiver, mak
 
 
 def test_requests_for_stacks_of_other_processes_are_passed_on(receiver, make_transport, helpers, monkeypatch):
-    """A relay sends the batches of many processes, and the server asks each of them by its id."""
+    """A relay sends the batches of many processes, and the server addresses each of them by its id."""
     own, others = [], []
     take = receiver.take
     monkeypatch.setattr(receiver, "take", lambda batches: take(batches) | {"stacks": ["somewhere-else"]})

@@ -284,7 +284,7 @@ def test_folder_that_is_deleted_under_a_spool_is_begun_again(folder):
 
 
 def test_old_batches_are_read_back_from_disk(folder):
-    """More waits than is kept in memory besides."""
+    """The queue is longer than the part kept in memory."""
     spool = Spool(folder, 10**9)
     count = RECENT_MAX_BYTES // 2**20 + 3
     payloads = [bytes([number]) * 2**20 for number in range(count)]

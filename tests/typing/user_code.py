@@ -1,6 +1,6 @@
 """What users write, checked by mypy in strict mode; it is never run.
 
-Each `type: ignore` marks a call that must be refused: mypy reports the ones that are not needed.
+Each `type: ignore` marks a call that must be rejected: mypy reports unneeded ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The built page in a real browser, against a real server that a real training feeds."""
+"""The built page in a real browser, with a real server that a real training run feeds."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _is_built():
 
 @pytest.fixture(scope="session")
 def built_page(tmp_path_factory):
-    """Return a folder with the page: a copy of what was built after the last change, or a build of its own.
+    """Return a folder with the page: a copy of the build since the last change, or a new build.
 
-    Another build that goes on at the same time, of other tests or by hand, changes nothing in it.
+    A concurrent build does not change it.
     """
     folder = tmp_path_factory.mktemp("page") / "static"
     if _is_built() or shutil.which("npm") is None:
@@ -55,7 +55,7 @@ def built_page(tmp_path_factory):
 
 
 class Server:
-    """A server that can be killed and started again on the same port with the same data."""
+    """A server that can be killed and restarted on the same port with the same data."""
 
     def __init__(self, data_dir, page_dir, wait_until, *settings):
         self._settings = settings
@@ -105,7 +105,7 @@ def server(built_page, tmp_path_factory, wait_until):
 
 @pytest.fixture(scope="module")
 def training(server):
-    """Let the example training feed the server, with a slow worker and failing tools."""
+    """Run the example training against the server, with a slow worker and failing tools."""
     words = ["--server", server.url, "--speed", "3", "--straggler", "1", "--errors"]
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.async_grpo", *words],
@@ -138,7 +138,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, server):
-    """Open a page; a script error or a request to anywhere else than the server fails the test."""
+    """Open a page; a script error or a request to any other host fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=server.url)
     opened = context.new_page()
     opened.set_default_timeout(20_000)

@@ -1,4 +1,4 @@
-"""Record a run of many ranks with planted trouble; what is planted is known to the tests."""
+"""Record a run with many ranks and injected faults that the tests know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSING_RANK, LOST = 3, 1234
 
 
 class Ranks:
-    """The processes of the run, each with what it recorded."""
+    """The processes of the run, each with its records."""
 
     def __init__(self, run: str = RUN, ago_s: float = 60) -> None:
         self.run = run
@@ -119,7 +119,7 @@ def record(server: str) -> None:
 
 
 def record_earlier(server: str) -> None:
-    """Record a shorter run of the day before, whose steps are faster."""
+    """Record a shorter run from the day before, with faster steps."""
     ranks = Ranks(EARLIER_RUN, ago_s=86_400)
     for step in range(STEPS):
         ranks.span(("trainer", 0), "update", step * 8, 7.5, step=step)

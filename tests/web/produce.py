@@ -1,4 +1,4 @@
-"""Records a small run with everything the views show: sessions, logs, events, histograms and pretended hardware.
+"""Records a small run with everything the views show: sessions, logs, events, histograms and simulated hardware.
 
 python tests/web/produce.py --server http://127.0.0.1:18080 --steps 6 --experiment first
 """

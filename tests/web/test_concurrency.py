@@ -1,4 +1,4 @@
-"""Concurrent work of one lane on the timeline: nothing is painted over, and everything can be picked."""
+"""Concurrent work of one lane on the timeline: nothing is hidden, and everything can be selected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSIONS = 12
 
 @pytest.fixture(scope="module")
 def recorded(server):
-    """Record one step of twelve sessions at once, on the one lane that sessions have by default."""
+    """Record one step of twelve concurrent sessions, on the default lane of sessions."""
     script = Path(__file__).parent / "produce.py"
     command = [sys.executable, str(script), "--server", server.url, "--experiment", "together", "--run-id", "together"]
     subprocess.run([*command, "--steps", "1", "--sessions", str(SESSIONS)], check=True, timeout=60)

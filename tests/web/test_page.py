@@ -20,7 +20,7 @@ _WINDOW = "() => { const found = rlInsightTimeline.currentWindow(); return [foun
 
 
 def wait_for(page, condition, argument=None):
-    """Wait for a condition in the page; Playwright's own way evaluates text there, which the page forbids."""
+    """Wait for a condition in the page; Playwright's own wait evaluates a string, which the page's CSP forbids."""
     deadline = time.monotonic() + 20
     while not page.evaluate(condition, argument):
         assert time.monotonic() < deadline, f"did not come true: {condition}"
@@ -47,7 +47,7 @@ def width_of(page):
 
 
 def settled_window_of(page):
-    """Return the window once the glide of a zoom or a drag has come to its end; following goes on for ever."""
+    """Return the window once the animation of a zoom or a drag has ended; following continues forever."""
     before = window_of(page)
     for _ in range(8):
         page.wait_for_timeout(150)
@@ -67,7 +67,7 @@ def wait_for_narrower(page, width):
 
 
 def pick_a_span(page, canvas):
-    """Click along the lanes until a click meets a span, and wait until the panel shows it."""
+    """Click along the lanes until a click hits a span, and wait until the panel shows it."""
     box = canvas.bounding_box()
     for y in range(70, 300, 8):
         page.mouse.click(box["x"] + box["width"] * 0.55, box["y"] + y)

@@ -1,4 +1,4 @@
-"""The page answers: which rank, which step, since when, what else; on a run of many ranks with planted trouble."""
+"""The page answers: which rank, which step, since when, what else; on a run with many ranks and injected faults."""
 
 from __future__ import annotations
 

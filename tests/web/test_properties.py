@@ -1,4 +1,4 @@
-"""Properties of the page that no other test shows, and the list of all of them."""
+"""Properties of the page that no other test covers, and the list of all of them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LONG_RUN = "async_grpo-20261116-161616-18958"
 
 
 def rows():
-    """Return the number of each property and the tests that show it."""
+    """Return the number of each property and the tests that cover it."""
     table = re.findall(r"^\| (\d+) \| [^|]+ \| (.+) \|$", LIST.read_text("utf-8"), re.MULTILINE)
     return [(int(number), re.findall(r"`([^`]+)`", tests)) for number, tests in table]
 
 
 def exists(test):
-    """Tell whether a test is there: `file.py::function` of Python, `file.ts: title` of TypeScript."""
+    """Return whether a test exists: `file.py::function` of Python, `file.ts: title` of TypeScript."""
     if ".py::" in test:
         path, _, name = test.partition("::")
         return re.search(rf"^def {name}\(", (ROOT / "tests" / path).read_text("utf-8"), re.MULTILINE)
@@ -102,7 +102,7 @@ def record_stalled(server):
 
 
 def record_short(server):
-    """Record a run with a name as the example's launcher makes it: a burst of one message, and another line."""
+    """Record a run named like those of the example's launcher: a burst of one message, and another line."""
     builder = BatchBuilder()
     for number in range(BURST):
         builder.add_log(time_ns=time.time_ns(), level=30, message=f"no answer, attempt {number}")
@@ -112,7 +112,7 @@ def record_short(server):
 
 
 def record_metrics(server):
-    """Record what everyone records first: a few metrics by step, and nothing else; the run has ended yesterday."""
+    """Record a minimal run: a few metrics by step, and nothing else; the run ended yesterday."""
     builder = BatchBuilder()
     begin = time.time_ns() - 86_400 * SECOND
     for step in range(STEPS):
@@ -210,7 +210,7 @@ def test_many_accelerators_are_rows_and_fold_by_node(page, runs):
 
 def test_what_is_on_the_way_does_not_look_empty(page, runs):
     def hold(_route):
-        """Leave the request without an answer."""
+        """Never respond to the request."""
 
     routes = {
         "findings": "**/api/v1/findings?*", "sessions": "**/api/v1/sessions?*", "logs": "**/api/v1/logs?*",

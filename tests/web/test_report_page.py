@@ -81,7 +81,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(built_page):
-    """Write a report with the page that was built for these tests: `written(store, path, scope)`."""
+    """Write a report with the page built for these tests: `written(store, path, scope)`."""
     bundle = load_bundle(built_page / "report")
 
     def write(store, path, scope=None):
@@ -98,7 +98,7 @@ def report(written, run, tmp_path_factory):
 
 @pytest.fixture
 def open_report(browser):
-    """Open a file; a script error, a refusal by its policy or a request for anything else fails the test."""
+    """Open a file; a script error, a CSP violation or any other request fails the test."""
     context = browser.new_context(viewport={"width": 1360, "height": 850})
     tab = context.new_page()
     tab.set_default_timeout(20_000)
@@ -126,7 +126,7 @@ def show(page, view):
 
 
 def width(page):
-    """Return how much time the timeline shows, in nanoseconds."""
+    """Return the width of the timeline's window, in nanoseconds."""
     return page.evaluate("() => { const { start, end } = rlInsightTimeline.currentWindow(); return end - start }")
 
 

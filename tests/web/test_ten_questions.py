@@ -25,7 +25,7 @@ MOST_CLICKS = 3
 
 
 class Hand:
-    """Clicks, and counts how often."""
+    """Clicks, and counts the clicks."""
 
     def __init__(self, page):
         self.page = page

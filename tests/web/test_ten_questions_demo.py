@@ -23,7 +23,7 @@ SLOW_WORKER = "rollout 1"
 
 
 def start_training(server, *words):
-    """Start the example; its processes are one group."""
+    """Start the example; its processes form one group."""
     command = [sys.executable, "-m", "examples.async_grpo", "--server", server.url, "--speed", "4", *words]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -37,7 +37,7 @@ def ask_server(server, question):
 
 @pytest.fixture(scope="module")
 def runs(server, wait_until):
-    """Record an earlier run that ended well; start one with trouble, and return both once its steps are done."""
+    """Record an earlier healthy run; start one with faults, and return both once its steps are done."""
     earlier = start_training(server, "--steps", str(EARLIER_STEPS), "--exit")
     assert earlier.wait(120) == 0
     before = [run["run_id"] for run in ask_server(server, "runs")]

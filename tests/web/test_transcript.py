@@ -1,4 +1,4 @@
-"""The transcript of a session: readable, searchable, and harmless whatever the texts contain."""
+"""The transcript of a session: readable, searchable, and harmless whatever the text contains."""
 
 from __future__ import annotations
 

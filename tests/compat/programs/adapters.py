@@ -1,4 +1,4 @@
-"""One small training through every adapter: `adapters.py on|off FOLDER`, with or without a server that answers."""
+"""One small training through every adapter: `adapters.py on|off FOLDER`, with or without a server that responds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ is_on = state == "on"
 
 
 def attempt(function):
-    """Return what a call answers, or the error that passes through."""
+    """Return the result of a call, or the error that it raises."""
     try:
         return function()
     except Exception as error:
@@ -38,7 +38,7 @@ async def async_work(value):
 
 
 def results(traced, traced_async):
-    """Call decorated functions as a training does: they answer and raise as without a decorator."""
+    """Call decorated functions as a training job does: they return and raise as without a decorator."""
     answers = [attempt(lambda value=value: traced(value)) for value in (3, -1)]
     return answers + [attempt(lambda value=value: asyncio.run(traced_async(value))) for value in (3, -1)]
 
@@ -166,7 +166,7 @@ def skyrl():
 
 
 def nemo_rl():
-    """NeMo-RL's names: its own `start` refuses to run without Ray, and its trainer only makes one with Ray."""
+    """NeMo-RL's names: its own `start` refuses to run without Ray, and its trainer only creates one with Ray."""
     from rl_insight.compat.skyrl import RayGpuMonitor
 
     monitor = RayGpuMonitor(collection_interval=0.1, keys="nemo-rl")

@@ -1,4 +1,4 @@
-"""Calls of AReaL's tracer that its own trainer makes rarely: wrong use, intervals, methods of the tracers, contexts."""
+"""Calls to AReaL's tracer that its own trainer rarely makes: misuse, intervals, methods of the tracers, contexts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(role):
 
 
 def is_written(role, name):
-    """Return whether a file comes; ours is written in the background."""
+    """Return whether a file appears; ours is written in the background."""
     deadline = time.monotonic() + 30
     while name not in written(role) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A training with AReaL's tracer, as AReaL's own trainer, executor and workflows use it."""
+"""A training run with AReaL's tracer, as AReaL's own trainer, executor and workflows use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer's calls of rl_insight 0.3.0, verl's and an agent runtime's: prints what was recorded, as 0.3.0 names it."""
+"""Calls to rl_insight 0.3.0 by a trainer, verl and an agent runtime: prints the records under 0.3.0's names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def identity_before_init():
 
 
 def edges():
-    """Call what is easily missed: default lanes, errors, labels that say the same twice, registrations."""
+    """Call what is easily missed: default lanes, errors, redundant labels, registrations."""
     found = {"errors": []}
     insight.metric_count("done_total", 3)
     with insight.trace_state("idle"):
@@ -81,7 +81,7 @@ def failing_state():
 
 
 def train():
-    """Call everything once; returns what the calls returned."""
+    """Call everything once; returns the results."""
     found = {}
     session = agent_loop_session(
         project="math", experiment_name="grpo", sample=3, session=0, traj=1, uid="a17", global_steps=7, session_id="s9"
@@ -170,7 +170,7 @@ def ours():
 
 
 def page(batches):
-    """Return what Prometheus reads: sample name, labels, value; and the help of each family."""
+    """Return the parsed Prometheus page: sample name, labels, value; and the help of each family."""
     from prometheus_client.parser import text_string_to_metric_families
 
     from rl_insight.collector import Collector
@@ -186,7 +186,7 @@ def page(batches):
 
 
 def exported_spans(batches):
-    """Return the spans as OTLP has them: name, times, attributes, and the resource's attributes."""
+    """Return the spans as in OTLP: name, times, attributes, and the resource's attributes."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     from rl_insight.otlp.encode.items import SCOPE, span_items

@@ -1,4 +1,4 @@
-"""Lives of a client in one process, with rl-insight 0.3.0 or ours: states open across `finish`, and a last `finish`."""
+"""Client lifecycles in one process, with rl-insight 0.3.0 or ours: states open across `finish`, and a last `finish`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start():
 
 
 def end():
-    """Finish, and keep the states that were recorded."""
+    """Finish, and store the recorded states."""
     if which == "ours":
         from rl_insight.monitor import default_monitor
         from rl_insight.schema.records import SpanRecord, records
@@ -46,7 +46,7 @@ if which == "original":
 
 
 class Logger:
-    """As verl's: finishes when it is destroyed, be it at the interpreter's end."""
+    """Like verl's: finishes when it is destroyed, possibly at interpreter exit."""
 
     def __del__(self):
         insight.finish()

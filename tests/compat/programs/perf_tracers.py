@@ -29,7 +29,7 @@ class PerfTracerConfig:
 
 
 class Profile:
-    """What PyTorch's profiler does, as far as a tracer sees it: a trace of one thread and one stream."""
+    """The part of PyTorch's profiler that a tracer uses: a trace of one thread and one stream."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""What trainers and `targets add` ask the server of rl-insight 0.3.0, or ours; both read the same YAML file."""
+"""Requests of trainers and `targets add` to the server of rl-insight 0.3.0, or ours; both read the same YAML file."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import perf_tracers
 
 
 def parameters(value):
-    """Return the names of a callable's parameters with their kinds; None for what is not callable."""
+    """Return the names of a callable's parameters with their kinds; None if it is not callable."""
     if not callable(value):
         return None
     try:

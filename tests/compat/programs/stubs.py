@@ -1,4 +1,4 @@
-"""Stands in for the parents of an original's module: the rest of its framework, and PyTorch."""
+"""Replaces the parents of an original's module: the rest of its framework, and PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def package(name: str) -> None:
 
 
 def module(name: str, **contents: object) -> ModuleType:
-    """Put a module in place of one that is not installed."""
+    """Replace a module that is not installed."""
     made = ModuleType(name)
     vars(made).update(contents)
     sys.modules[name] = made
@@ -32,7 +32,7 @@ def module(name: str, **contents: object) -> ModuleType:
 
 @contextmanager
 def restored(name: str) -> Iterator[None]:
-    """Have a module as it was, or not at all, after the block."""
+    """Restore a module, or its absence, after the block."""
     before = sys.modules.get(name)
     try:
         yield

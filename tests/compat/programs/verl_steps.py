@@ -1,4 +1,4 @@
-"""A training as verl drives it: its own logger in Ray actors, and nothing else that is ours."""
+"""Training as verl drives it: its own logger in Ray actors, and nothing else of ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Worker:
 
 @ray.remote(num_cpus=0)
 class Trainer:
-    """verl's trainer is an actor too; its workers have often recorded something before it knows its names."""
+    """verl's trainer is an actor too; its workers often record something before it knows its names."""
 
     def fit(self, ranks, replica):
         ray.get([worker.work.remote("load_model", 0.01) for worker in (*ranks, replica)])

@@ -83,7 +83,7 @@ export class TimelineController implements Movable {
     if (colorBy === "step" && old.colorBy !== "step") for (const loader of [this.fine, this.coarse]) loader.forget();
     const isSame = lanes === old.lanes && folding === old.folding && arrangement === old.arrangement;
     if (!isSame || density !== old.density) this.relayout();
-    if (this.inputs.whole.end > this.horizon.time) this.hearOf(this.inputs.whole.end, performance.now());
+    if (this.inputs.whole.end > this.horizon.time) this.noteLatest(this.inputs.whole.end, performance.now());
     this.isDirty = true;
   }
 
@@ -202,7 +202,7 @@ export class TimelineController implements Movable {
   }
 
   private onBlocks(blocks: Blocks): void {
-    this.hearOf(blocks.latest, blocks.fetchedAt);
+    this.noteLatest(blocks.latest, blocks.fetchedAt);
     let isHigher = false;
     for (const [lane, line] of lastLines(blocks)) {
       if (line > (this.lastLines.get(lane) ?? -1)) {
@@ -214,7 +214,7 @@ export class TimelineController implements Movable {
     this.isDirty = true;
   }
 
-  private hearOf(latest: number, at: number): void {
+  private noteLatest(latest: number, at: number): void {
     this.horizon.hear(latest, at, this.inputs.isLive);
   }
 

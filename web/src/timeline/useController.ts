@@ -34,8 +34,8 @@ export function useController({ run, origin, isReady, inputs, callbacks, wanted 
   latest.current = { inputs, callbacks };
   useEffect(() => {
     if (canvas.current === null || map.current === null || !isReady) return undefined;
-    const heard = forwarded(() => latest.current.callbacks);
-    const made = new TimelineController(canvas.current, map.current, run, origin, latest.current.inputs, heard);
+    const stable = forwarded(() => latest.current.callbacks);
+    const made = new TimelineController(canvas.current, map.current, run, origin, latest.current.inputs, stable);
     controller.current = made;
     begin(made, latest.current.inputs, origin, wanted);
     (window as { rlInsightTimeline?: TimelineController }).rlInsightTimeline = made;
