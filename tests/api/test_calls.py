@@ -16,7 +16,7 @@ from rl_insight.recorder.spans import NO_SPAN
 from rl_insight.testing import FakeClock
 
 
-def test_event_stands_on_the_current_span_and_lane(insight_capture):
+def test_event_is_attached_to_the_current_span_and_lane(insight_capture):
     with insight.trace_state("rollout", "lane_1"), insight.trace_span("generate"), insight.step(4):
         insight.trace_event("weights_received", version=7, name="n", self_="s")
     event, span = insight_capture.events[0], insight_capture.span("generate")
@@ -171,7 +171,7 @@ def test_handler_can_have_a_monitor_of_its_own(insight_capture):
 # -- steps
 
 
-def test_set_step_stands_on_everything_until_the_next(insight_capture):
+def test_set_step_applies_to_everything_until_the_next(insight_capture):
     insight.set_step(1)
     insight.metric_gauge("g", 1.0)
     with insight.trace_span("s"):
@@ -297,7 +297,7 @@ def test_disabled_spans_take_every_call():
     asyncio.run(main())
 
 
-def test_disabled_exceptions_go_on_unchanged():
+def test_disabled_exceptions_propagate_unchanged():
     error = ValueError("x")
     with pytest.raises(ValueError) as caught, insight.trace_span("s"), insight.trace_state("t"), insight.step(1):
         raise error

@@ -128,7 +128,7 @@ def test_without_a_server_events_wait_on_disk_and_one_line_says_so(monitor, monk
     assert list(tmp_path.rglob("*.rli"))
 
 
-def test_training_goes_on_when_the_server_is_away(monitor, tmp_path, caplog):
+def test_training_continues_when_the_server_is_down(monitor, tmp_path, caplog):
     url = f"http://127.0.0.1:{closed_port()}"
     config = {
         "server": {"url": url, "backend": "http"},
@@ -227,7 +227,7 @@ def test_finish_is_bounded_when_the_flusher_hangs(monitor, caplog):
     assert "not everything was delivered in time" in caplog.text
 
 
-def test_status_tells_who_records_and_what_was_lost(monitor, caplog):
+def test_status_shows_processes_and_losses(monitor, caplog):
     monitor.init(config=MEMORY, run_id="r")
     monitor.metric_count("c", -1)
     monitor.flush()

@@ -84,7 +84,7 @@ def test_each_figure_is_one_json_line(make_package, run_main):
     ]
 
 
-def test_missed_budget_fails_the_command_and_stands_in_the_table(make_package, run_main):
+def test_missed_budget_fails_the_command_and_is_in_the_table(make_package, run_main):
     status, lines, table = run_main(make_package(kept=KEPT, missed=MISSED))
     assert status == 1
     assert [line["ok"] for line in lines] == [True, True, True, False]

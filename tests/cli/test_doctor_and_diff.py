@@ -25,7 +25,7 @@ def test_a_healthy_server_passes_and_nothing_is_left_behind(server_url, capsys):
     assert not [row for row in json.loads(capsys.readouterr().out) if "doctor" in row["run_id"]]
 
 
-def test_no_server_and_a_server_that_is_away_are_problems(capsys, tmp_path):
+def test_no_server_and_a_server_that_is_down_are_problems(capsys, tmp_path):
     code, found = checks(capsys, "--data-dir", str(tmp_path))
     assert (code, found["server"]["state"], "ports" in found) == (1, "problem", True)
     code, found = checks(capsys, "--server", "http://127.0.0.1:9")

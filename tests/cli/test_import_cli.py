@@ -40,7 +40,7 @@ def shown(capsys, run):
     return json.loads(capsys.readouterr().out)
 
 
-def test_files_come_in_once_and_bad_lines_are_told(data_dir, tmp_path, capsys):
+def test_files_come_in_once_and_bad_lines_are_reported(data_dir, tmp_path, capsys):
     file = tmp_path / "sessions-r0.jsonl"
     file.write_bytes(session(0) + b"bad\n" + session(1) + session(2)[:20])
     assert main(["import", str(file), "--run", "r"]) == 0

@@ -71,7 +71,7 @@ def test_a_run_goes_out_and_comes_back(data_dir, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"hello" * 5000])
-def test_what_is_no_run_file_is_refused(content, data_dir, tmp_path, capsys):
+def test_what_is_not_a_run_file_is_refused(content, data_dir, tmp_path, capsys):
     file = tmp_path / "bad.duckdb"
     if content is not None:
         file.write_bytes(content)

@@ -34,7 +34,7 @@ def total(collector, name):
     return sum(value for family in collector.series.families() if family.name == name for _, value, _ in family.points)
 
 
-def test_status_tells_who_sent_what(fake_process, clock):
+def test_status_shows_what_each_process_sent(fake_process, clock):
     collector = Collector([MemorySink()], clock=clock)
     process = fake_process("p1", role="rollout", rank=3)
     process.count("steps").observe("h", 1.0).span().event().log().log()
@@ -132,7 +132,7 @@ def test_a_receiver_with_a_store_publishes_what_it_committed(fake_process, clock
     assert total(collector, "steps") == 1
 
 
-def test_after_a_restart_a_duplicate_tells_what_the_store_has(fake_process, clock):
+def test_after_a_restart_a_duplicate_reports_what_the_store_has(fake_process, clock):
     collector = Collector(clock=clock)
     first, second = (collector.decode(payload) for payload in fake_process("p1").payloads(2))
     intake = Intake(first.process, clock.now_ns)
@@ -166,7 +166,7 @@ def test_state_of_an_ended_process_is_freed_once_all_its_batches_are_here(fake_p
     assert collector.status().processes["p1"].state == "ended"
 
 
-def test_a_process_is_silent_until_it_is_heard_of_again(fake_process, clock):
+def test_a_process_is_silent_until_it_reports_again(fake_process, clock):
     collector = Collector(clock=clock)
     silent, busy = fake_process("silent", heartbeat_s=5.0), fake_process("busy")
     collector.ingest(silent.payload())

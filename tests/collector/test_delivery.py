@@ -15,7 +15,7 @@ def carrier(http_receiver):
     carrier.close()
 
 
-def test_receiver_that_asks_for_more_time_than_there_is_is_given_up_at_once(carrier, http_receiver):
+def test_receiver_that_asks_for_too_much_time_is_given_up_at_once(carrier, http_receiver):
     http_receiver.answers = [(503, {"Retry-After": "3600"}, b"busy")]
     retries = Retries(60.0)
     with pytest.raises(TransportError, match="503 busy"):
@@ -30,7 +30,7 @@ def test_refusal_carries_the_status_and_the_receivers_words(carrier, http_receiv
     assert error.value.status == 404
 
 
-def test_answer_without_words_is_told_by_its_reason(carrier, http_receiver):
+def test_answer_without_words_is_reported_by_its_reason(carrier, http_receiver):
     http_receiver.answers = [(403, {}, b"")]
     with pytest.raises(DeliveryRefusedError, match="403 Forbidden"):
         carrier.send(b"x")

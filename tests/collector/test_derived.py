@@ -64,7 +64,7 @@ def test_time_in_states_adds_up_over_lanes_and_batches(derived, fake_process):
     assert values(derived, "state_seconds") == {"rank=3,role=rollout,state=generate": 10.0}
 
 
-def test_nested_states_and_operations_are_no_time_of_a_lane(derived, fake_process):
+def test_nested_states_and_operations_do_not_count_as_lane_time(derived, fake_process):
     process = fake_process("a")
     process.span("inner", 1, SECOND, segment="state_nested").span("work", 2, SECOND, segment="duration")
     derived.write(process.batch())
@@ -79,7 +79,7 @@ def test_phases_of_sessions_are_time_of_a_lane_but_the_execution_around_them_is_
     assert values(derived, "state_seconds") == {"state=generate": 1.0}
 
 
-def test_an_open_state_counts_as_it_goes_on_and_only_once_when_it_ends(derived, fake_process, clock):
+def test_an_open_state_counts_while_it_runs_and_only_once_when_it_ends(derived, fake_process, clock):
     process = fake_process("a")
     start_ns = clock.now_ns
     process.span("wait", 1, OPEN, start_ns=start_ns, **STATE)
@@ -209,7 +209,7 @@ def test_a_deleted_run_leaves_at_once(derived, fake_process):
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0005, 0.001, 1.0, 4000.0, 1e6])
-def test_a_duration_stands_at_the_first_bound_that_holds_it(derived, fake_process, seconds):
+def test_a_duration_is_counted_at_the_first_bound_that_contains_it(derived, fake_process, seconds):
     derived.write(fake_process("a").span("work", 1, int(seconds * SECOND)).batch())
     ((_, entry),) = durations(derived).items()
     ((position, count),) = entry.buckets.items()
@@ -239,7 +239,7 @@ def test_sessions_are_counted_once_by_outcome(derived, fake_process):
     assert values(derived, "open_sessions") == {"role=rollout": 1}
 
 
-def test_the_span_of_a_session_tells_how_long_it_took(derived, fake_process):
+def test_the_span_of_a_session_reports_how_long_it_took(derived, fake_process):
     process = fake_process("a", role="rollout")
     process.span("session", 1, SECOND, segment="session").span("session", 2, SECOND, segment="session", status="error")
     process.span("session", 3, OPEN, segment="session")
@@ -247,7 +247,7 @@ def test_the_span_of_a_session_tells_how_long_it_took(derived, fake_process):
     assert durations(derived, "session_duration_seconds")["role=rollout"].count == 2
 
 
-def test_steps_tell_when_they_last_grew(derived, fake_process, clock):
+def test_steps_report_when_they_last_increased(derived, fake_process, clock):
     process = fake_process("a", role="trainer")
     process.span("work", 1, SECOND, step=4)
     derived.write(process.batch())

@@ -96,7 +96,7 @@ def test_batch_larger_than_the_bound_is_still_taken_alone(fake_process):
     assert len(sink.batches) == 1
 
 
-def test_raising_sink_is_counted_logged_once_per_error_and_goes_on(fake_process, caplog):
+def test_raising_sink_is_counted_logged_once_per_error_and_continues(fake_process, caplog):
     runner = SinkRunner(FailingSink("disk full", "disk full", "gone", ""))
     process = fake_process()
     with caplog.at_level(logging.WARNING):
@@ -154,7 +154,7 @@ def test_close_gives_up_on_a_stuck_sink_and_counts_what_it_leaves(fake_process, 
     runner.close()
 
 
-def test_wait_idle_tells_whether_everything_was_written(fake_process):
+def test_wait_idle_reports_whether_everything_was_written(fake_process):
     sink = GatedSink()
     runner = SinkRunner(sink)
     runner.put(fake_process().batch())
@@ -164,7 +164,7 @@ def test_wait_idle_tells_whether_everything_was_written(fake_process):
     runner.close()
 
 
-def test_status_survives_a_sink_that_cannot_tell_its_own(fake_process):
+def test_status_survives_a_sink_whose_status_fails(fake_process):
     sink = MemorySink()
 
     def get_status():

@@ -12,7 +12,7 @@ def rows(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_process_stands_before_its_first_record_and_each_batch_is_flushed(tmp_path, fake_process):
+def test_process_precedes_its_first_record_and_each_batch_is_flushed(tmp_path, fake_process):
     path = tmp_path / "deep" / "events.jsonl"
     sink = JsonlSink(path)
     first, second = fake_process("a"), fake_process("b")

@@ -226,7 +226,7 @@ def test_grpc_without_grpcio_is_bad_configuration(monkeypatch):
 
 
 @pytest.mark.parametrize("endpoint", ["", "http://", "ftp://host:1", "host:port"])
-def test_grpc_endpoint_that_is_no_address_is_refused(endpoint):
+def test_grpc_endpoint_that_is_not_an_address_is_refused(endpoint):
     with pytest.raises(ConfigError, match="cannot be the OTLP endpoint"):
         OtlpTraceSink(endpoint, protocol="grpc")
 

@@ -102,7 +102,7 @@ def test_names_that_the_caller_of_a_span_gave_win(otlp_receiver, fake_process):
     ("status", "code", "message"),
     [("error", Status.STATUS_CODE_ERROR, "ValueError"), ("cancelled", Status.STATUS_CODE_UNSET, "")],
 )
-def test_failed_span_tells_its_status_and_exception(otlp_receiver, fake_process, status, code, message):
+def test_failed_span_reports_its_status_and_exception(otlp_receiver, fake_process, status, code, message):
     (span,) = export(otlp_receiver, fake_process().span(status=status, error="ValueError").batch())
     assert (span.status.code, span.status.message) == (code, message)
     assert attributes(span.attributes)["error.type"] == "ValueError"
@@ -176,7 +176,7 @@ def test_request_is_sent_as_soon_as_enough_spans_are_gathered(otlp_receiver, fak
     sink.close()
 
 
-def test_collector_sends_what_is_gathered_after_a_moment_and_at_close(otlp_receiver, fake_process, wait_until):
+def test_collector_flushes_sinks_after_a_while_and_at_close(otlp_receiver, fake_process, wait_until):
     collector = Collector([OtlpTraceSink(otlp_receiver.url, flush_interval_s=0.05)])
     process = fake_process()
     collector.ingest(process.span(span_id=1).payload())
@@ -201,7 +201,7 @@ def test_endpoint_is_used_as_it_is_unless_it_has_no_path(otlp_receiver, fake_pro
 
 
 @pytest.mark.parametrize("endpoint", ["", "localhost:4318", "ftp://host/x", "http://"])
-def test_endpoint_that_is_no_url_is_refused(endpoint):
+def test_endpoint_that_is_not_a_url_is_refused(endpoint):
     with pytest.raises(ConfigError, match="http or https URL"):
         OtlpTraceSink(endpoint)
 
@@ -227,7 +227,7 @@ def test_refusal_is_not_retried_and_the_spans_are_counted_as_lost(otlp_receiver,
     sink.close()
 
 
-def test_unreachable_receiver_is_given_up_within_the_bound(fake_process):
+def test_unreachable_receiver_is_abandoned_within_the_bound(fake_process):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         sink = OtlpTraceSink(f"http://127.0.0.1:{taken.getsockname()[1]}", retry_for_s=0.3)

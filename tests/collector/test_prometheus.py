@@ -147,7 +147,7 @@ def test_bounds_stay_once_they_were_seen(fake_process):
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
-def test_every_bound_stands_once_ascending_and_counts_what_is_below_it(numbers):
+def test_every_bound_appears_once_in_ascending_order_and_counts_lower_values(numbers):
     codes = sorted({bucket_code(number) for number in numbers})
     bounds = Family("h", HISTOGRAM, "", [], codes=codes).cumulative_bounds()
     ends = [bound for bound, _ in bounds]
@@ -197,7 +197,7 @@ def test_what_openmetrics_cannot_say_is_said_in_text(fake_process):
     assert len([name for name, _ in samples(collector) if name.startswith("rl_jobs")]) == 2
 
 
-def test_collector_tells_its_own_health(fake_process):
+def test_collector_reports_its_own_health(fake_process):
     collector = Collector([MemorySink()], namespace="rl")
     process = fake_process().span().gauge("x", 1.0)
     payload = process.payload(losses=[Loss("spans", "buffer", 4)])

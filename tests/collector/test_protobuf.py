@@ -71,7 +71,7 @@ def test_fields_are_read_back():
     "message",
     [b"\xff", b"\x08", b"\x0a\x05abc", b"\x09\x00", b"\x0d\x00", b"\x0b", b"\x08" + b"\xff" * 11],
 )
-def test_bytes_that_are_no_message_are_refused(message):
+def test_bytes_that_are_not_a_message_are_refused(message):
     with pytest.raises(ValueError, match="not a protobuf message"):
         list(fields(message))
 

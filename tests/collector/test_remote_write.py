@@ -160,7 +160,7 @@ def test_user_and_password_in_the_url_become_basic_authentication_and_are_not_sh
     assert sink.get_status()["url"] == http_receiver.url
 
 
-def test_metadata_tells_kind_and_documentation_once_in_a_while(make_sink, http_receiver, fake_process):
+def test_metadata_reports_kind_and_documentation_once_in_a_while(make_sink, http_receiver, fake_process):
     clock = Clock()
     sink = make_sink(clock=clock)
     process = fake_process()
@@ -319,7 +319,7 @@ def test_transient_failures_are_retried(make_sink, http_receiver, received, fake
     assert (status["requests"], status["retries"], status["lost_samples"]) == (4, 3, 0)
 
 
-def test_receiver_that_stays_away_is_given_up_within_the_bound(make_sink, fake_process):
+def test_receiver_that_stays_down_is_abandoned_within_the_bound(make_sink, fake_process):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         sink = make_sink(f"http://127.0.0.1:{taken.getsockname()[1]}", retry_for_s=0.3, max_samples=1)
@@ -330,7 +330,7 @@ def test_receiver_that_stays_away_is_given_up_within_the_bound(make_sink, fake_p
     assert sink.get_status()["lost_samples"] == 3
 
 
-def test_refusal_is_not_retried_and_told_in_the_receivers_words(make_sink, http_receiver, fake_process):
+def test_refusal_is_not_retried_and_reported_in_the_receivers_words(make_sink, http_receiver, fake_process):
     http_receiver.answers = [(401, {}, b"no token\n")]
     sink = make_sink()
     sink.write(fake_process().count("steps").batch())
@@ -342,7 +342,7 @@ def test_refusal_is_not_retried_and_told_in_the_receivers_words(make_sink, http_
 
 
 @pytest.mark.parametrize("url", ["", "localhost:9090", "ftp://host/x", "http://", "http://host:99999999"])
-def test_address_that_is_no_url_is_refused(url):
+def test_address_that_is_not_a_url_is_refused(url):
     with pytest.raises(ConfigError, match="http or https URL"):
         RemoteWriteSink(url)
 

@@ -111,7 +111,7 @@ def test_gauge_keeps_the_value_with_the_latest_time(fake_process):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_gauge_keeps_values_that_are_no_finite_numbers(fake_process, value):
+def test_gauge_keeps_values_that_are_not_finite_numbers(fake_process, value):
     table = SeriesTable()
     table.apply(fake_process().gauge("loss", 1.0, time_ns=1).gauge("loss", value, time_ns=2).batch())
     assert repr(only(table, "loss")) == repr(value)
@@ -350,7 +350,7 @@ def test_rows_in_the_wrong_table_for_their_kind_are_refused():
     assert values(table, "g") == {}
 
 
-def test_series_beyond_the_limit_are_refused_and_known_ones_go_on(fake_process):
+def test_series_beyond_the_limit_are_refused_and_known_ones_continue(fake_process):
     table = SeriesTable(max_series=2)
     process = fake_process()
     for number in range(4):

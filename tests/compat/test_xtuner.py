@@ -140,7 +140,7 @@ class TestConfig:
         assert kinds(service_name="a") == kinds(enable_rollout_trace=True) == (False, True)
         assert kinds(output_dir="x") == (True, True)
 
-    def test_what_is_no_configuration_is_refused(self):
+    def test_what_is_not_a_configuration_is_refused(self):
         with pytest.raises(TypeError, match="TraceConfig"):
             xtuner.configure_trace([1])
 

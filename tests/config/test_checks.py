@@ -47,7 +47,7 @@ def test_all_keys_are_listed_when_none_is_near():
     assert "'enabled', 'experiment_name', 'file'" in refusal({"zzz": 1})
 
 
-def test_keys_that_are_no_text_are_unknown():
+def test_keys_that_are_not_text_are_unknown():
     assert "unknown key '1'" in refusal({1: 2})
     assert "unknown key 'server.None'" in refusal({"server": {None: 1}})
 

@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_absent_and_comes_back(case):
     assert whole - {key for key in whole if "cpu_utilization" in key[1]} <= again
 
 
-def test_close_can_be_repeated_and_reading_goes_on_afterwards(case):
+def test_close_can_be_repeated_and_reading_continues_afterwards(case):
     case.source.close()
     assert case.source.read(NEVER)
     case.source.close()

@@ -91,7 +91,7 @@ def test_flush_of_an_idle_transport_succeeds_at_once(case):
     assert case.transport.flush(0.0)
 
 
-def test_delivered_batches_are_told_by_the_status(case):
+def test_delivered_batches_are_reported_by_the_status(case):
     case.send(1, 2, 3)
     assert case.transport.flush(20)
     status = case.transport.get_status()

@@ -82,7 +82,7 @@ def test_the_first_value_that_was_not_a_number_stays_named(script, diagnosed):
     assert diagnosed(201.0)["non_finite"].title == "kl is not a number at step 20"
 
 
-def test_a_helper_that_is_killed_after_training_is_no_stall(script, diagnosed):
+def test_a_helper_that_is_killed_after_training_is_not_a_stall(script, diagnosed):
     trainer, tool = script.actor("trainer", 0, "box"), script.actor("tool", 0, "box")
     for step in range(30):
         script.span(trainer, "update", 2.0 * step, 1.9, step=step)

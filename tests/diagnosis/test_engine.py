@@ -71,7 +71,7 @@ def test_single_spikes_stay_quiet():
     assert not engine.run_findings
 
 
-def test_a_short_pause_of_the_machine_is_no_finding_where_steps_are_quick():
+def test_a_short_pause_of_the_machine_is_not_a_finding_where_steps_are_quick():
     rule = _Told()
     engine = Engine([rule])
     for step in range(100):

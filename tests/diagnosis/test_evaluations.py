@@ -40,12 +40,12 @@ def findings(tmp_path):
     return diagnose
 
 
-def test_a_jump_of_the_mismatch_is_told_and_explains_the_mismatch(findings):
+def test_a_jump_of_the_mismatch_is_reported_and_explains_the_mismatch(findings):
     found = findings(training__rollout_probs_diff_mean=lambda step: 0.003 if step < 40 else 0.05)
     assert found["mismatch_after_sync"] == "critical"
 
 
-def test_a_steady_mismatch_is_no_jump(findings):
+def test_a_steady_mismatch_is_not_a_jump(findings):
     noise = random.Random(1)
     found = findings(training__rollout_probs_diff_mean=lambda step: 0.003 * noise.uniform(0.5, 2.0))
     assert "mismatch_after_sync" not in found
@@ -55,14 +55,14 @@ def _score(step, after):
     return None if step % 8 else (0.4 + 0.004 * step if step < 40 else after(step))
 
 
-def test_falling_evaluations_under_a_rising_reward_are_told(findings):
+def test_falling_evaluations_under_a_rising_reward_are_reported(findings):
     found = findings(
         reward=lambda step: 0.2 + 0.008 * step, eval__score=lambda step: _score(step, lambda s: 0.9 - 0.01 * s)
     )
     assert found["reward_hacking"] == "warning"
 
 
-def test_evaluations_that_vary_are_not_told(findings):
+def test_evaluations_that_vary_are_not_reported(findings):
     noise = random.Random(2)
     found = findings(
         reward=lambda step: 0.2 + 0.008 * step,
@@ -88,7 +88,7 @@ def test_a_reward_without_a_trend_is_only_information(findings):
     assert "noisy_reward" not in findings(reward=lambda step: 0.1 + 0.01 * step)
 
 
-def test_an_engine_that_keeps_its_version_is_told(findings):
+def test_an_engine_that_keeps_its_version_is_reported(findings):
     assert findings(version=lambda step: str(min(step, 40)))["stale_engine_weights"] == "critical"
 
 

@@ -32,7 +32,7 @@ def test_live_and_offline_find_the_same(tmp_path, shape, fault):
     assert _told(live.engine.run_findings.values()) == _told(offline)
 
 
-def test_records_of_the_past_are_no_stall_while_they_arrive(tmp_path):
+def test_old_records_are_not_a_stall_while_they_arrive(tmp_path):
     """A run that is sent long after it was recorded must not look stalled between two of its batches."""
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         script = Script(5)

@@ -109,7 +109,7 @@ def _engine(rate, samples=8):
         (lambda _: 0.1, 1, []),
     ],
 )
-def test_cold_prefix_cache_is_told(diagnosed, rate, samples, severities):
+def test_cold_prefix_cache_is_reported(diagnosed, rate, samples, severities):
     found = [one for one in diagnosed(_engine(rate, samples)) if one.rule == "cold_prefix_cache"]
     assert [one.severity for one in found] == severities
     assert {one.culprit["engine"] for one in found} <= {"10.0.0.1:8000"}

@@ -107,7 +107,7 @@ def test_queue_that_shrinks_is_only_information(diagnosed):
     assert {one.severity for one in diagnosed(plan) if one.rule == "engine_queue"} == {"info"}
 
 
-def test_gradients_of_a_solved_task_that_grow_to_what_they_were_are_no_spike(diagnosed):
+def test_gradients_of_a_solved_task_that_return_to_their_old_level_are_not_a_spike(diagnosed):
     def plan(script, store):
         trainer = script.actor("trainer", 0, "node-0")
         for step in range(160):

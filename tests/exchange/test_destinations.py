@@ -25,7 +25,7 @@ def test_a_busy_server_is_asked_again_when_it_says():
     assert (receipt.new, receipt.duplicates, pauses) == (1, 1, [3.0, 1.0])
 
 
-def test_what_a_server_refuses_is_told():
+def test_what_a_server_refuses_is_reported():
     destination = ServerDestination(lambda _body: ServerAnswer(401, error="the token is wrong."))
     with pytest.raises(ExchangeError, match="the token is wrong"):
         destination.send([batch(1)])

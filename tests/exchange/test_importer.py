@@ -228,7 +228,7 @@ def test_an_otlp_file_goes_to_the_run_that_its_resource_names(tmp_path, import_p
         (b"[1, 2]", None),
     ],
 )
-def test_formats_are_told_from_content(head, kind):
+def test_formats_are_detected_from_content(head, kind):
     assert detect(head) == kind
 
 
@@ -425,7 +425,7 @@ def test_following_a_live_directory(tmp_path, samples, follow, fetch, wait_until
     assert fetch("r", "SELECT count(*) FROM spans") == [(20,)]
 
 
-def test_a_file_written_anew_to_the_same_length_is_read_again(tmp_path, samples, follow, fetch, wait_until, runs):
+def test_a_file_rewritten_to_the_same_length_is_read_again(tmp_path, samples, follow, fetch, wait_until, runs):
     file = tmp_path / "sessions-r0.jsonl"
     before, after = (samples.lines([samples.session(number)]) for number in (7, 8))
     assert len(before) == len(after)
@@ -441,7 +441,7 @@ def test_a_file_written_anew_to_the_same_length_is_read_again(tmp_path, samples,
     wait_until(lambda: sessions() == 2)
 
 
-def test_following_again_goes_on_where_it_ended(tmp_path, samples, follow, fetch, wait_until, runs):
+def test_following_again_continues_where_it_ended(tmp_path, samples, follow, fetch, wait_until, runs):
     file = tmp_path / "x.jsonl"
     for number in range(3):
         with file.open("ab") as stream:

@@ -284,7 +284,7 @@ def test_traces_of_prime_rl_are_sessions(tmp_path, samples, import_path, fetch):
     assert spans == [("session", 4_500_000_000), ("setup", 10**9), ("generate", 3 * 10**9), ("reward", 5 * 10**8)]
 
 
-def test_an_episode_longer_than_what_tells_the_format_is_read(tmp_path, samples, import_path, fetch):
+def test_an_episode_longer_than_the_format_sample_is_read(tmp_path, samples, import_path, fetch):
     episode = prime_episode(0)
     episode["traces"][0]["nodes"][0]["token_ids"] = list(range(50_000))
     file = tmp_path / "00000.jsonl"
@@ -379,5 +379,5 @@ def test_steps_of_torch_s_profiler_are_steps(tmp_path, import_path, fetch):
         (b"a training step:1 - not at the beginning\n", None),
     ],
 )
-def test_formats_are_told_from_content(head, kind):
+def test_formats_are_detected_from_content(head, kind):
     assert formats.detect(head) == kind

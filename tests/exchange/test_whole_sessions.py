@@ -140,7 +140,7 @@ def test_times_are_aligned_like_those_of_parts(tmp_path, samples):
             )
 
 
-def test_a_session_that_stands_twice_in_a_file_is_one_with_the_later_word(tmp_path, samples, import_path, runs):
+def test_a_session_that_is_twice_in_a_file_is_stored_once_with_the_later_report(tmp_path, samples, import_path, runs):
     early = samples.session(0) | {"status": "pending", "wait_return_ts": samples.begin_s + 1, "phases": {}}
     records = [early, samples.session(1), samples.session(0)]
     file = tmp_path / "sessions-r0.jsonl"
@@ -152,7 +152,7 @@ def test_a_session_that_stands_twice_in_a_file_is_one_with_the_later_word(tmp_pa
     assert [(one.status, one.execution_s) for one in found] == [("accepted", 7.5)] * 2
 
 
-def test_a_session_joins_what_a_live_process_told_about_it(tmp_path, samples, import_path, runs):
+def test_a_session_joins_what_a_live_process_reported_about_it(tmp_path, samples, import_path, runs):
     live = BatchBuilder()
     live.add_span(
         span_id=5, trace=(1, 1), name="judge", start_ns=samples.begin_ns, duration_ns=2_000_000_000,

@@ -75,7 +75,7 @@ def test_entry_point_adds_the_callback_only_where_a_server_is_known(monkeypatch,
     assert len(callbacks()) == 1
 
 
-def test_lightning_finds_the_callback_by_itself(insight_capture, tmp_path):
+def test_lightning_finds_the_callback_automatically(insight_capture, tmp_path):
     trainer = fit(tmp_path, logger=False, enable_checkpointing=False)
     assert len([one for one in trainer.callbacks if isinstance(one, InsightLightningCallback)]) == 1
     assert [span.step for span in insight_capture.spans if span.name == "train_step"] == [0, 1, 2, 3]

@@ -147,7 +147,7 @@ def test_nothing_gives_nothing(run):
     assert run.fill([State("train", 0, 10, step=1)], []).totals().steps == []
 
 
-def test_spans_that_are_no_states_are_left_out(run):
+def test_spans_that_are_not_states_are_left_out(run):
     states = [State("op", 0, 10, segment="duration"), State("tool", 0, 10, segment="phase")]
     assert [state.name for state in run.fill(states, [Sample(0, 1.0)]).totals().states] == ["tool"]
 

@@ -83,7 +83,7 @@ def test_dcgm_says_what_the_chip_really_does(page_server):
 
 
 @pytest.mark.parametrize("reserved", [None, 600])
-def test_dcgm_tells_the_memory_installed_and_the_last_error(page_server, reserved):
+def test_dcgm_reports_the_memory_installed_and_the_last_error(page_server, reserved):
     readings = {"DCGM_FI_DEV_FB_USED": 1000, "DCGM_FI_DEV_FB_FREE": 400, "DCGM_FI_DEV_XID_ERRORS": 79}
     if reserved:
         readings["DCGM_FI_DEV_FB_RESERVED"] = reserved
@@ -93,7 +93,7 @@ def test_dcgm_tells_the_memory_installed_and_the_last_error(page_server, reserve
     assert found["last_xid"] == 79
 
 
-def test_exporter_that_is_away_is_down_and_the_others_are_read(page_server):
+def test_exporter_that_does_not_respond_is_down_and_the_others_are_read(page_server):
     away, good = page_server(), page_server(AMD_PAGE)
     url = away.url
     away.stop()

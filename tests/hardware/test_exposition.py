@@ -167,7 +167,7 @@ def test_pages_of_one_target_read_like_single_pages(pages):
         ("ray_node_mem_used 1", "ray_node_mem_used 6", [6.0]),
     ],
 )
-def test_line_that_changed_since_the_last_page_is_read_anew(before, after, expected):
+def test_line_that_changed_since_the_last_page_is_read_again(before, after, expected):
     first, second = read_as_one_target([before.encode(), after.encode()])
     assert [repr(value) for _name, _labels, value in second] == [repr(value) for value in expected]
     assert len(first) <= 1

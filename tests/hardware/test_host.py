@@ -17,7 +17,7 @@ def read(source, kind):
     return next(reading for reading in source.read(NEVER) if reading.kind == kind)
 
 
-def test_machine_and_process_are_told(helpers):
+def test_machine_and_process_are_reported(helpers):
     source = HostSource()
     source.read(NEVER)
     node = read(source, "node").values
@@ -37,11 +37,11 @@ def test_cpu_share_is_absent_until_there_is_a_window_to_measure(helpers):
     helpers.wait_until(lambda: "cpu_utilization_ratio" in read(source, "node").values)
 
 
-def test_process_alone_is_told_on_request():
+def test_process_alone_is_reported_on_request():
     assert [reading.kind for reading in HostSource(process_only=True).read(NEVER)] == ["process"]
 
 
-def test_what_the_system_does_not_tell_is_absent(monkeypatch):
+def test_what_the_system_does_not_report_is_absent(monkeypatch):
     def fail(*_args, **_kwargs):
         raise PermissionError("/proc/diskstats")
 

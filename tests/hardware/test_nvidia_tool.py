@@ -33,7 +33,7 @@ def put_tool(tmp_path, monkeypatch, line):
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_readings_that_agree_are_told(tmp_path, monkeypatch, capsys, helpers, fake_nvml):
+def test_readings_that_agree_are_reported(tmp_path, monkeypatch, capsys, helpers, fake_nvml):
     fake_nvml(helpers.FakeGpu("GPU-a"))
     put_tool(tmp_path, monkeypatch, "0, 31, 10240, 350.1, [N/A], [N/A]")
     assert main(["--compare-nvidia-smi", "--seconds", "0.1", "--json"]) == 0

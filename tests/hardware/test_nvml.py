@@ -16,7 +16,7 @@ def by_index(readings, kind="gpu"):
     return {reading.index: reading.values for reading in readings if reading.kind == kind}
 
 
-def test_what_a_gpu_tells_is_in_base_units(helpers, fake_nvml):
+def test_gpu_readings_are_in_base_units(helpers, fake_nvml):
     gpu = helpers.FakeGpu(
         b"GPU-a", limit=700_000, temperature=41, clock=1980, pcie=100, nvlink=7, memory=(2**30, 2**31), energy=5_000
     )
@@ -48,7 +48,7 @@ def test_what_a_gpu_does_not_support_is_absent(helpers, fake_nvml):
     assert by_index(NvmlSource().read(NEVER))["0"].keys() == {"memory_used_bytes", "memory_total_bytes"}
 
 
-def test_memory_of_each_process_is_told(helpers, fake_nvml):
+def test_memory_of_each_process_is_reported(helpers, fake_nvml):
     gpu = helpers.FakeGpu("GPU-a")
     gpu.processes = {11: 2**30, 12: None}
     fake_nvml(gpu)
@@ -76,7 +76,7 @@ def test_lost_gpu_is_left_out_and_the_others_are_read(helpers, fake_nvml):
     assert by_index(source.read(NEVER)).keys() == {"1"}
 
 
-def test_driver_that_goes_away_is_started_anew(helpers, fake_nvml, monkeypatch):
+def test_driver_that_disappears_is_restarted(helpers, fake_nvml, monkeypatch):
     monkeypatch.setattr(nvml_module, "_FIRST_RETRY_S", 0.0)
     nvml = fake_nvml(helpers.FakeGpu("GPU-a"))
     source = NvmlSource()

@@ -52,7 +52,7 @@ def test_gpus_come_in_the_order_of_their_numbers(page_server, helpers):
     assert [reading.index for reading in source_for(server).read(NEVER)[1:]] == ["0", "2", "10"]
 
 
-def test_what_the_page_does_not_tell_is_absent(page_server, helpers):
+def test_what_the_page_does_not_have_is_absent(page_server, helpers):
     server = page_server(helpers.ray_page(gpus=[{"index": 0, "mib": 5}]) + "ray_node_mem_used{} NaN\n")
     node, gpu = source_for(server).read(NEVER)
     assert node.values == {"up": 1.0}
@@ -143,7 +143,7 @@ def test_nodes_that_come_and_go_are_followed(page_server, helpers):
     assert [reading.node for reading in source.read(NEVER)] == ["id1", "id2"]
 
 
-def test_failed_page_has_the_nodes_listed_anew(page_server, helpers):
+def test_failed_page_has_the_nodes_listed_again(page_server, helpers):
     gone, other = page_server(helpers.ray_page(ram=1)), page_server(helpers.ray_page(ram=2))
     alive = nodes_of(gone)
     source = RaySource(list_nodes=lambda: list(alive), discovery_interval_s=3600)

@@ -33,7 +33,7 @@ def recorded(monitor):
     return [record for batch in batches for record in records(batch) if isinstance(record, SampleRecord)]
 
 
-def test_readings_of_one_moment_carry_one_time_and_the_step(make_monitor):
+def test_readings_taken_together_have_one_time_and_the_step(make_monitor):
     monitor = make_monitor()
     with monitor.step(7):
         ReadingRecorder(monitor).record("test", [gpu(utilization_ratio=0.5, power_watts=300.0)])
@@ -65,7 +65,7 @@ def test_steady_quantity_is_recorded_when_it_changes(make_monitor):
     assert [row.value for row in recorded(monitor)] == [80.0, 96.0]
 
 
-def test_total_that_was_reset_goes_on_from_there(make_monitor):
+def test_total_that_was_reset_continues_from_there(make_monitor):
     monitor = make_monitor()
     recorder = ReadingRecorder(monitor)
     for total in (100.0, 130.0, 5.0, 25.0):

@@ -10,7 +10,7 @@ HANDLERS = [name for name in vars(Transport) if name.startswith("on_")]
 
 
 @pytest.mark.parametrize("name", HANDLERS)
-def test_what_happens_behind_is_told_to_the_owner(name):
+def test_what_happens_behind_is_reported_to_the_owner(name):
     onward = MemoryTransport()
     transport = ForwardingTransport(Collector(), onward)
     heard = []

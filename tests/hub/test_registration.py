@@ -80,7 +80,7 @@ def register():
         client.close()
 
 
-def test_a_hub_tells_the_server_who_it_is_and_for_how_long(server, register, wait_until):
+def test_a_hub_registers_its_identity_and_its_lease(server, register, wait_until):
     registration = register(server.url)
     wait_until(lambda: registration.get_status()["is_registered"])
     ((path, authorization, body),) = server.registrations
@@ -116,7 +116,7 @@ def test_it_takes_itself_back_and_can_come_again(server, register, wait_until):
     assert server.addresses[-1] == ["127.0.0.1:9092"]
 
 
-def test_a_refusal_is_counted_told_and_tried_again(server, register, wait_until):
+def test_a_refusal_is_counted_reported_and_tried_again(server, register, wait_until):
     server.status = 500
     registration = register(server.url, renew_s=0.01)
     wait_until(lambda: registration.get_status()["failures"] >= 2)
@@ -126,7 +126,7 @@ def test_a_refusal_is_counted_told_and_tried_again(server, register, wait_until)
     assert registration.get_status()["last_error"] is None
 
 
-def test_a_server_that_is_away_costs_nobody_anything(register, wait_until):
+def test_a_server_that_is_down_costs_nobody_anything(register, wait_until):
     registration = register("http://127.0.0.1:1", renew_s=0.01)
     wait_until(lambda: registration.get_status()["failures"] >= 2)
     assert "refused" in registration.get_status()["last_error"]

@@ -59,7 +59,7 @@ def test_a_spool_replayed_after_an_outage_does_not_spoil_the_estimate():
     assert abs(clock.delay_ns - 1000) <= 1000
 
 
-def test_a_process_first_heard_of_through_its_spool_is_corrected_by_the_first_live_batch():
+def test_a_process_first_seen_through_its_spool_is_corrected_by_the_first_live_batch():
     clock = ClockOffset()
     clock.observe(sent_ns=START, received_ns=START + 3600 * SECOND)
     clock.observe(sent_ns=START + 3601 * SECOND, received_ns=START + 3601 * SECOND + 5)

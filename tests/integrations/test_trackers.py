@@ -48,7 +48,7 @@ def test_slow_tracker_delays_neither_the_caller_nor_the_others(list_tracker):
     feed.close()
 
 
-def test_tracker_that_fails_is_counted_and_goes_on(list_tracker, caplog):
+def test_tracker_that_fails_is_counted_and_continues(list_tracker, caplog):
     tracker = list_tracker()
     tracker.error = ConnectionError("offline")
     feed = TrackerFeed([tracker])
@@ -133,7 +133,7 @@ def test_broken_tracker_does_not_disturb_recording(list_tracker, monitor):
     assert len(transport.batches) == 1
 
 
-def test_status_tells_how_the_trackers_do(list_tracker, monitor):
+def test_status_shows_the_state_of_the_trackers(list_tracker, monitor):
     tracker = list_tracker("slow")
     tracker.gate.clear()
     send_to_trackers([tracker, list_tracker("quick")], monitor=monitor)
@@ -213,7 +213,7 @@ def test_logger_records_what_a_trainer_logs(monitor):
     }
 
 
-def test_logger_skips_and_counts_what_is_no_number(monitor):
+def test_logger_skips_and_counts_what_is_not_a_number(monitor):
     logger = InsightLogger(monitor)
     logger.log({"note": "text", "12": "5", "table": [1, 2], "image": object(), "x": 1.0}, step=1, commit=True)
     assert recorded(monitor).keys() == {"x"}

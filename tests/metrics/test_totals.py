@@ -61,7 +61,7 @@ def test_a_cumulative_counter_comes_to_its_last_total(differences):
     assert total.value == pytest.approx(sum(differences))
 
 
-def test_sources_of_one_series_are_added_and_a_restart_goes_on():
+def test_sources_of_one_series_are_added_and_a_restart_continues():
     total = SeriesTotal()
     for start, value in [(1, 5.0), (2, 100.0), (1, 6.0), (2, 101.0), (3, 1.0), (0, 4.0), (0, 1.0)]:
         total.add_cumulative(value, start)

@@ -84,13 +84,13 @@ def test_packed_numbers_are_counted_in_a_body_of_any_length():
     check_protobuf(body, METRICS, 10_000_000)
 
 
-def test_fields_that_nobody_knows_do_not_cost_time_without_end():
+def test_unknown_fields_do_not_cost_unbounded_time():
     with pytest.raises(TooLargeError):
         check_protobuf(b"\x78\0" * 10_000_000, TRACES, 1000)
 
 
 @pytest.mark.parametrize("end", [b"\x12", b"\x12\x05abc", b"\x0b", b"\xff" * 12, b"\x39abc"])
-def test_bytes_that_are_no_message_are_refused(end):
+def test_bytes_that_are_not_a_message_are_refused(end):
     with pytest.raises(SchemaError, match="not a protobuf message"):
         check_protobuf(LOOKS_LARGE + end, TRACES, 1000)
 

@@ -175,7 +175,7 @@ def test_sdist_is_small_wherever_it_is_built(tmp_path, parent):
     assert archive.stat().st_size <= 5 * MEGABYTE
 
 
-def test_build_without_npm_fails_unless_it_is_told_to_do_without_the_page(tmp_path):
+def test_build_without_npm_fails_unless_the_page_is_optional(tmp_path):
     checkout = tmp_path / "checkout"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(checkout)], check=True)
     for name in ("pyproject.toml", "hatch_build.py"):

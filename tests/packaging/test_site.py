@@ -102,7 +102,7 @@ def _documented(number):
     """
 
 
-def test_types_of_the_http_api_are_told_in_words():
+def test_types_of_the_http_api_are_described_in_words():
     assert doctest.testmod(pages).failed == 0
     page = docs_page(openapi_document())
     assert "<p>Body: NotesChange.</p>" in page

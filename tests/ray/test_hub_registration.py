@@ -87,7 +87,7 @@ def test_a_hub_that_moved_takes_the_place_of_its_old_address(start_driver, serve
     driver.kill()
 
 
-def test_a_server_that_is_away_is_counted_and_harms_nobody(run_driver):
+def test_a_server_that_is_down_is_counted_and_harms_nobody(run_driver):
     run_driver("""
     insight.init(config={"server": {"url": "http://127.0.0.1:1"}})
     insight.metric_count("calls")

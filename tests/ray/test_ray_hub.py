@@ -211,7 +211,7 @@ def test_finish_waits_for_the_last_batches_of_the_workers(run_driver, server):
     assert server.sql(run_id, "SELECT count(*) FROM spans WHERE name = 'tool' AND status = 'ok'") == [[3]]
 
 
-def test_a_worker_that_joined_and_died_unheard_is_counted(run_driver, server):
+def test_a_worker_that_joined_and_died_before_its_first_batch_is_counted(run_driver, server):
     out = run_driver(f"""
     insight.init("p", "e", {{"server": {{"url": {server.url!r}}}, "recorder": {{"finish_timeout_s": 3}}}})
     insight.flush(60)
@@ -262,7 +262,7 @@ def test_two_jobs_on_one_node_do_not_collide_and_hubs_are_gone_with_their_job(st
     run_driver("wait_until(lambda: not hubs())")
 
 
-def test_without_a_hub_a_worker_goes_on_and_records_nothing(run_driver):
+def test_without_a_hub_a_worker_continues_and_records_nothing(run_driver):
     run_driver("""
     import rl_insight.monitor
     @ray.remote

@@ -124,7 +124,7 @@ def test_the_environment_names_the_server(server_url, monkeypatch):
         assert run.run_id == "ppo-1"
 
 
-def test_a_server_that_is_away_is_one_sentence(monkeypatch):
+def test_a_server_that_is_down_is_one_sentence(monkeypatch):
     monkeypatch.setenv("RL_INSIGHT_SERVER_URL", "http://127.0.0.1:9")
     with pytest.raises(InsightError, match=r"http://127\.0\.0\.1:9 does not answer"):
         insight.runs()
@@ -206,7 +206,7 @@ def test_pages_give_every_row_once(place, monkeypatch, size):
         assert [row["step"] for row in run.steps()] == list(range(STEPS))
 
 
-def test_more_rows_of_one_moment_than_a_page_holds_are_an_error(place, monkeypatch):
+def test_more_rows_with_one_time_than_a_page_holds_are_an_error(place, monkeypatch):
     monkeypatch.setattr(pages, "PAGE", 1)
     with (
         insight.open_run("grpo-7b-a", data_dir=place) as run,

@@ -274,7 +274,7 @@ def make_encoder(max_total_bytes=1_000_000):
     return AttributeEncoder(Redactor(RedactionConfig()), Losses(), config)
 
 
-def test_many_records_are_encoded_as_each_by_itself():
+def test_many_records_are_encoded_like_single_ones():
     records = [
         {"tokens": 512, "model": "policy"},
         None,

@@ -186,7 +186,7 @@ def test_generator_span_covers_the_iteration(insight_capture):
     assert insight_capture.span("items").duration_ns == 3 * 10**9
 
 
-def test_consumers_spans_are_no_children_and_generators_are(insight_capture):
+def test_consumers_spans_are_not_children_and_generators_are(insight_capture):
     @insight.trace_op("items")
     def items():
         with insight.trace_span("first"):
@@ -274,7 +274,7 @@ def test_closed_generator_cleans_up_inside_its_span(insight_capture):
     assert insight_capture.span("clean up").parent_id == span.span_id
 
 
-def test_generator_that_ignores_its_close_is_told_so(insight_capture):
+def test_generator_that_ignores_its_close_gets_a_runtime_error(insight_capture):
     @insight.trace_op("items")
     def items():
         try:
@@ -383,7 +383,7 @@ def test_async_generator_that_raises_closes_its_span(insight_capture, kind, stat
 
 
 @pytest.mark.parametrize("target", [5, "text", None, property(lambda self: 1), dict])
-def test_what_is_no_function_cannot_be_decorated(target):
+def test_what_is_not_a_function_cannot_be_decorated(target):
     with pytest.raises(TypeError, match="trace_op decorates functions"):
         insight.trace_op("x")(target)
 

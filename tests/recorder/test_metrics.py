@@ -82,7 +82,7 @@ class Unconvertible:
 
 @pytest.mark.parametrize("value", [None, "many", [], {}, object(), Unconvertible()])
 @pytest.mark.parametrize("call", [insight.metric_count, insight.metric_gauge, insight.metric_histogram])
-def test_what_is_no_number_is_refused_counted_and_warned_once(insight_capture, caplog, call, value):
+def test_what_is_not_a_number_is_refused_counted_and_warned_once(insight_capture, caplog, call, value):
     call("tokens", value)
     call("tokens", value)
     assert insight_capture.metrics == []
@@ -275,7 +275,7 @@ def test_documentation_may_come_with_a_later_call(insight_capture):
     assert insight_capture.metric("tokens", worker="0").documentation == "Tokens generated"
 
 
-def test_totals_are_told_apart_by_step(insight_capture):
+def test_totals_are_separated_by_step(insight_capture):
     for number in (1, 2):
         with insight.step(number):
             insight.metric_count("tokens", 10 * number)

@@ -41,7 +41,7 @@ def test_a_process_that_sends_less_often_may_be_silent_for_longer():
     assert pace.with_heartbeat(process) is process
 
 
-def test_stuck_work_is_told_early_once_in_an_interval_and_failures_once_in_a_second():
+def test_stuck_work_is_reported_early_once_in_an_interval_and_failures_once_in_a_second():
     pace = FlushPace(RecorderConfig())
     pace.follow(10.0)
     assert [pace.is_early(is_failing=False, is_stuck=True) for _ in range(2)] == [True, False]
@@ -91,24 +91,24 @@ def test_ordinary_work_waits_for_the_flush(slowed):
     assert len(slowed.wait_for("SpanRecord")) == 3
 
 
-def test_a_failed_span_is_told_at_once(slowed):
+def test_a_failed_span_is_reported_at_once(slowed):
     with pytest.raises(ValueError, match="boom"), slowed.trace_span("work"):
         raise ValueError("boom")
     assert [span.error for span in slowed.wait_for("SpanRecord")] == ["ValueError"]
 
 
-def test_an_error_in_the_log_is_told_at_once(slowed):
+def test_an_error_in_the_log_is_reported_at_once(slowed):
     slowed.log(logging.INFO, "going well")
     slowed.log(logging.ERROR, "out of memory")
     assert [line.message for line in slowed.wait_for("LogRecord")] == ["going well", "out of memory"]
 
 
-def test_a_failed_session_is_told_at_once(slowed):
+def test_a_failed_session_is_reported_at_once(slowed):
     session = slowed.session(task_id="t").submit()
     session.finalize("failed", reason="tool crashed")
     assert slowed.wait_for("SessionSnapshot")[-1].status == "failed"
 
 
-def test_work_that_does_not_end_is_told_early(slowed):
+def test_work_that_does_not_end_is_reported_early(slowed):
     with slowed.trace_span("stuck"):
         assert [(span.name, span.status) for span in slowed.wait_for("SpanRecord")] == [("stuck", "open")]

@@ -108,7 +108,7 @@ def test_headers_of_bytes_are_read(insight_capture):
         7,
     ],
 )
-def test_malformed_traceparent_is_no_parent(insight_capture, header):
+def test_malformed_traceparent_is_not_a_parent(insight_capture, header):
     with insight.attach({"traceparent": header}), insight.trace_span("handle"):
         pass
     assert insight_capture.span("handle").parent_id is None
@@ -125,7 +125,7 @@ class BadMapping(dict):
 
 
 @pytest.mark.parametrize("carrier", [None, 5, "text", [("traceparent", HEADER)], BadMapping()])
-def test_carrier_that_is_no_mapping_is_survived(insight_capture, carrier):
+def test_carrier_that_is_not_a_mapping_is_survived(insight_capture, carrier):
     with insight.attach(carrier), insight.trace_span("handle"):
         pass
     assert insight_capture.span("handle").parent_id is None

@@ -28,7 +28,7 @@ def test_examples_in_docstrings_hold(name, insight_capture):
     assert results.failed == 0
 
 
-def test_what_stands_for_a_span_takes_every_public_call_of_a_span():
+def test_the_placeholder_of_a_span_accepts_every_public_call_of_a_span():
     from rl_insight.recorder.spans import Span
 
     public = {name for name in vars(Span) if not name.startswith("_") and callable(getattr(Span, name))}

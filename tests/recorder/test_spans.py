@@ -88,7 +88,7 @@ def test_parents_follow_a_copied_context_into_a_thread_and_no_other(insight_capt
     assert insight_capture.span("alone").parent_id is None
 
 
-def test_exception_fails_the_span_and_goes_on_unchanged(insight_capture):
+def test_exception_fails_the_span_and_propagates_unchanged(insight_capture):
     error = ValueError("no")
     with pytest.raises(ValueError) as caught, insight.trace_span("generate"):
         raise error
@@ -135,7 +135,7 @@ def test_cancelled_task_closes_its_span_as_cancelled(insight_capture):
     assert insight_capture.span("hang").status == "cancelled"
 
 
-def test_status_can_be_set_where_no_exception_tells(insight_capture):
+def test_status_can_be_set_without_an_exception(insight_capture):
     with insight.trace_span("call") as span:
         span.set_status("error", "HTTP 500")
     record = insight_capture.span("call")
@@ -202,7 +202,7 @@ class BadMapping(dict):
 
 
 @pytest.mark.parametrize("attributes", [5, "text", ["a"], {1, 2}, object(), BadMapping(a=1)])
-def test_attributes_that_are_no_mapping_are_left_out(insight_capture, caplog, attributes):
+def test_attributes_that_are_not_a_mapping_are_left_out(insight_capture, caplog, attributes):
     with insight.trace_span("generate", attributes):
         pass
     assert insight_capture.span("generate").attributes == {}

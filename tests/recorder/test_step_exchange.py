@@ -74,7 +74,7 @@ def test_what_is_recorded_while_a_worker_waits_to_ask_has_its_turn_later():
         assert [(event.name, event.step) for event in captured.events] == [("early", None), ("late", 7)]
 
 
-def test_a_driver_tells_the_steps_it_enters_and_not_those_it_looks_back_at():
+def test_a_driver_announces_the_steps_it_enters_and_not_those_it_looks_back_at():
     told = []
     with capture() as captured:
         captured._recorder.step_marks = deque()

@@ -181,7 +181,7 @@ def test_a_repeated_text_is_carried_once(builder, process):
 @pytest.mark.parametrize(
     "text", ["", "not json", "[1]", "3", '{"a":NaN}', '{"a":1e999}', '{"a":"\\ud800"}', "[" * 9999]
 )
-def test_attributes_that_are_no_object_are_kept_as_text(builder, process, text):
+def test_attributes_that_are_not_an_object_are_kept_as_text(builder, process, text):
     builder.add_event(time_ns=1, name="foreign", attributes=text)
     builder.add_event(time_ns=1, name="good", attributes='{"a":1}')
     foreign, good = records(trip(builder, process))
@@ -242,7 +242,7 @@ def test_a_damaged_batch_is_refused_or_readable_to_the_end(payload, data):
     [b"", b"\x00", b"\xc1", b"{}", b"\x80", b"null", b"\x81\xa1x" + b"\x91" * 100_000, b"\xdf\xff\xff\xff\xff"],
     ids=["empty", "number", "reserved byte", "json", "empty map", "text", "deep nesting", "huge map"],
 )
-def test_bytes_that_are_no_batch_are_refused(noise):
+def test_bytes_that_are_not_a_batch_are_refused(noise):
     with pytest.raises(SchemaError, match="not a batch"):
         decode(noise)
 

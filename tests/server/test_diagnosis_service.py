@@ -67,7 +67,7 @@ def _batch(steps=40, nan_at=38, *, first=0, process="trainer-0", sequence=1, is_
     return builder.build(who, sequence=sequence, sent_ns=0 if is_imported else time.time_ns(), final=final)
 
 
-def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client_of, receiver, wait_until):
+def test_a_finding_is_stored_listed_counted_muted_and_sent(make_services, client_of, receiver, wait_until):
     url, got = receiver
     services = make_services(f"alerts.webhook={url}/hook", "diagnosis.interval_s=0.1", "alerts.link=http://page")
     client = client_of(services)
@@ -288,7 +288,7 @@ def test_a_command_gets_the_finding_on_its_standard_input(make_services, client_
     assert (alert["event"], alert["run_id"], alert["finding"]["rule"]) == ("opened", "r1", "non_finite")
 
 
-def test_a_finding_is_told_when_it_becomes_severe_enough_and_only_once(receiver, wait_until):
+def test_a_finding_is_reported_when_it_becomes_severe_enough_and_only_once(receiver, wait_until):
     url, got = receiver
     alerts = Alerts(AlertSettings(webhook=url, severity="warning"), pause_s=0.01)
     finding = queries.Finding(finding_id="a", rule="stalled_run", severity="info", title="slow", start_ns=1, end_ns=2)
@@ -314,7 +314,9 @@ def _alerting(sequence, level):
     return builder.build(who, sequence=sequence, sent_ns=time.time_ns(), final=False)
 
 
-def test_a_finding_that_was_told_is_not_told_again_by_a_later_server(make_services, client_of, receiver, wait_until):
+def test_a_finding_that_was_reported_is_not_reported_again_by_a_later_server(
+    make_services, client_of, receiver, wait_until
+):
     url, got = receiver
     headers = {"content-type": "application/vnd.rl-insight.frames"}
     # The most severe is told first: once the later one is told, the first would have been told again.
@@ -327,7 +329,7 @@ def test_a_finding_that_was_told_is_not_told_again_by_a_later_server(make_servic
     assert [one["finding"]["title"] for one in got] == ["critical", "warning"]
 
 
-def test_a_later_server_tells_that_a_finding_is_over_and_tells_nothing_of_those_that_were(
+def test_a_later_server_reports_that_a_finding_is_resolved_and_nothing_about_older_ones(
     make_services, client_of, receiver, wait_until, monkeypatch
 ):
     url, got = receiver

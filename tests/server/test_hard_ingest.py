@@ -133,7 +133,7 @@ def drip(url, request, done):
         ("/api/v1/runs/file", "application/vnd.rl-insight.run"),
     ],
 )
-def test_a_body_that_drips_in_is_given_up_and_others_are_served(start_server, make_batch, frames, path, content_type):
+def test_a_body_that_drips_in_is_abandoned_and_others_are_served(start_server, make_batch, frames, path, content_type):
     server = start_server("body_timeout_s=0.5")
     lines = (f"POST {path} HTTP/1.1", "Host: HOST", f"Content-Type: {content_type}", "Content-Length: 1000000", "", "")
     request = "\r\n".join(lines).encode()
@@ -161,7 +161,7 @@ def test_a_long_question_is_refused(make_services, client_of):
     assert (answer.status_code, "the limit is 2048 bytes" in answer.json()["error"]) == (413, True)
 
 
-def test_a_disk_that_fills_up_gives_clear_errors_and_writing_goes_on_when_there_is_room(
+def test_a_disk_that_fills_up_gives_clear_errors_and_writing_continues_when_there_is_room(
     start_server, make_batch, frames, query, wait_until
 ):
     if not hasattr(psutil.Process, "rlimit"):

@@ -153,14 +153,16 @@ def kill_under_load(start_server, wait_until, *, seed, batches, kills=10):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_what_many_senders_were_told_survives_kill_9(start_server, wait_until, record_property, kills):
+def test_what_was_acknowledged_to_many_senders_survives_kill_9(start_server, wait_until, record_property, kills):
     load = kill_under_load(start_server, wait_until, seed=1, batches=range(15, 40), kills=kills)
     record_property("spans_sent_per_s", round(load.sent_per_s))
     record_property("spans_acknowledged_per_s", round(load.acknowledged_per_s))
 
 
 @pytest.mark.slow
-def test_what_many_senders_were_told_survives_kill_9_in_the_middle_of_50_000_spans_per_second(start_server, wait_until):
+def test_what_was_acknowledged_to_many_senders_survives_kill_9_in_the_middle_of_50_000_spans_per_second(
+    start_server, wait_until
+):
     load = kill_under_load(start_server, wait_until, seed=2, batches=range(100, 300))
     assert load.sent_per_s >= 50_000
 

@@ -63,7 +63,7 @@ def error_of(answer, status):
     ids=["headers", "line", "empty-lines"],
 )
 @pytest.mark.parametrize("before", [b"", WHOLE], ids=["first", "after-another"])
-def test_headers_that_drip_in_are_given_up_and_others_are_served(server, connection, before, dripped):
+def test_headers_that_drip_in_are_abandoned_and_others_are_served(server, connection, before, dripped):
     if before:
         connection.sendall(before)
         read_answer(connection)

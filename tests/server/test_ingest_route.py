@@ -80,7 +80,7 @@ def test_other_methods_are_refused_with_a_sentence(client, method):
     assert answer.json()["error"]
 
 
-def test_an_unexpected_failure_is_told_in_json(client, services, make_batch, frames, monkeypatch):
+def test_an_unexpected_failure_is_reported_in_json(client, services, make_batch, frames, monkeypatch):
     def fail(_body):
         raise RuntimeError("unforeseen")
 
@@ -130,7 +130,7 @@ def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
     assert post(client, frames(make_batch(3))).json() == {"accepted": 1, "duplicates": 0}
 
 
-def test_what_stands_before_a_broken_frame_is_kept(client, services, make_batch, frames, query):
+def test_frames_before_a_broken_one_are_kept(client, services, make_batch, frames, query):
     answer = post(client, frames(make_batch(1), make_batch(2))[:-5])
     assert answer.status_code == 400
     assert "truncated" in answer.json()["error"]

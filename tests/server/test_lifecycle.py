@@ -62,7 +62,7 @@ def test_a_second_server_on_the_same_data_says_who_is_there(start_server):
 
 
 @pytest.mark.usefixtures("executed")
-def test_the_state_of_a_killed_server_is_no_obstacle(start_server):
+def test_the_state_of_a_killed_server_is_not_an_obstacle(start_server):
     first = start_server()
     first.signal(signal.SIGKILL)
     assert (first.data_dir / "server.json").exists()
@@ -95,7 +95,7 @@ def test_a_taken_port_is_a_clear_sentence(start_server):
         (["--frobnicate"], 2, "No such option"),
     ],
 )
-def test_what_stands_in_the_way_is_one_sentence_and_a_documented_code(start_server, words, code, said):
+def test_every_obstacle_is_one_sentence_and_a_documented_code(start_server, words, code, said):
     server = start_server(*words, wait=False)
     assert server.process.wait(20) == code
     assert said in " ".join(server.text.split())
@@ -110,7 +110,7 @@ def test_a_data_directory_that_cannot_be_used_is_a_clear_sentence(start_server, 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_of_somebody_else_is_a_clear_sentence(start_server):
+def test_a_directory_of_another_user_is_a_clear_error(start_server):
     server = start_server(data_dir="/root/rl-insight", wait=False)
     assert server.process.wait(20) == 1
     assert "permission denied" in server.text

@@ -429,7 +429,7 @@ def test_json_is_answered_in_json(client, services, query):
         b"\xff\xfe",
     ],
 )
-def test_json_that_is_no_request_is_a_sentence_in_a_4xx(client, body):
+def test_json_that_is_not_a_request_is_a_sentence_in_a_4xx(client, body):
     answer = client.post("/v1/traces", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["message"]

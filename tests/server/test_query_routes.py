@@ -294,7 +294,7 @@ def _read_stream(url, until, headers=None):
     return found
 
 
-def test_the_live_stream_tells_changes_and_resumes(start_server, frames, make_batch):
+def test_the_live_stream_reports_changes_and_resumes(start_server, frames, make_batch):
     server = start_server()
 
     def post(*batches):

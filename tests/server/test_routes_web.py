@@ -32,7 +32,7 @@ def test_times_of_the_timeline_count_from_the_origin_asked_for(filled):
 
 
 @pytest.mark.parametrize("origin", ["-1", str(2**62), "x", ""])
-def test_an_origin_that_is_no_moment_is_refused(filled, origin):
+def test_an_origin_that_is_not_a_time_is_refused(filled, origin):
     assert timeline(filled, origin_ns=origin).status_code in {400, 422}
 
 

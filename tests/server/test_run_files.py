@@ -31,7 +31,7 @@ def test_a_file_comes_back_after_its_run_was_deleted(run_file, client):
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"hello " * 10_000, b"\x00" * 20_000])
-def test_what_is_no_run_file_is_refused_without_a_path(content, client, services):
+def test_what_is_not_a_run_file_is_refused_without_a_path(content, client, services):
     answer = client.post("/api/v1/runs/file", content=content)
     assert answer.status_code == 400
     assert str(services.settings.directory) not in answer.text

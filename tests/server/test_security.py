@@ -32,7 +32,7 @@ def guarded(make_services, client_of):
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/api/v1/targets", "/openapi.json", "/docs"])
-def test_without_the_token_nothing_is_told(guarded, path, headers):
+def test_without_the_token_nothing_is_reported(guarded, path, headers):
     answer = guarded.get(path, headers=headers)
     assert answer.status_code == 401
     assert "token" in answer.json()["error"]
@@ -49,7 +49,7 @@ def test_with_the_token_everything_is_answered(guarded):
         assert guarded.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_whether_the_server_lives_is_no_secret(guarded):
+def test_whether_the_server_lives_is_not_a_secret(guarded):
     assert guarded.get("/healthz").status_code == guarded.get("/readyz").status_code == 200
 
 
@@ -164,7 +164,7 @@ def test_no_path_leads_out_of_the_page(page_client, path):
     assert "root:" not in page_client(path).text
 
 
-def test_an_unknown_route_is_told_in_a_sentence(client):
+def test_an_unknown_route_is_reported_in_a_sentence(client):
     answer = client.get("/api/v1/nothing")
     assert (answer.status_code, answer.json()["error"]) == (
         404,

@@ -98,7 +98,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_looked_after(
     ]
 
 
-def test_a_server_that_was_away_gives_live_processes_time_to_be_heard(make_services, query, monkeypatch):
+def test_a_server_that_was_down_gives_live_processes_time_to_report(make_services, query, monkeypatch):
     services = make_services()
     services.ingest.submit_batches([(session_batch("p", "r1"), 100)], "native").settle()
     services.close()

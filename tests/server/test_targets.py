@@ -107,7 +107,7 @@ def test_targets_of_an_earlier_version_that_had_no_run_are_stored_nowhere(tmp_pa
     assert [target.run_id for target in TargetBook(tmp_path / "targets.json").list()] == [""]
 
 
-def test_a_counter_goes_on_when_its_target_starts_again(services, endpoint, query):
+def test_a_counter_continues_when_its_target_starts_again(services, endpoint, query):
     for value in (7, 2):
         endpoint.pages["/metrics"] = (200, b"# TYPE done_total counter\ndone_total %d\n" % value, {})
         scrape(services, endpoint.address, run_id="r9")
@@ -315,7 +315,7 @@ def test_the_number_of_targets_is_bounded(tmp_path):
         "http://[::1",
     ],
 )
-def test_what_is_no_target_is_refused(client, address):
+def test_what_is_not_a_target_is_refused(client, address):
     answer = client.post("/api/v1/targets", json={"addresses": [address]})
     assert answer.status_code == 400
     assert answer.json()["error"]

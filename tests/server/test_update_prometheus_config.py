@@ -111,7 +111,7 @@ def test_wrong_use_is_a_clear_error(sent, arguments, named, error):
     assert sent == []
 
 
-def test_a_server_that_is_away_is_one_line_in_the_log(caplog, monkeypatch):
+def test_a_server_that_is_down_is_one_line_in_the_log(caplog, monkeypatch):
     monkeypatch.setattr(subject, "_FIRST_PAUSE_S", 0.001)
     update_prometheus_config(["a:1"], config={"server": {"url": "http://127.0.0.1:1"}}).join(10)
     update_prometheus_config("a:1").join(10)

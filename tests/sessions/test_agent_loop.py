@@ -143,7 +143,7 @@ def test_gauges_of_the_current_step_are_never_merged():
         assert len([key for key in table._cells if key[0] == "agent_loop_sample_info"]) <= 10
 
 
-def test_a_label_that_repeats_the_runs_name_is_no_loss():
+def test_a_label_that_repeats_the_runs_name_is_not_a_loss():
     with capture({"project": "math", "experiment_name": "grpo"}) as captured:
         insight.metric_gauge("reward", 1.0, experiment_name="test", project="math")
         labels = captured.metric("reward").labels

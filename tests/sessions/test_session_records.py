@@ -81,7 +81,7 @@ def test_a_record_holds_what_is_known_and_nothing_else(snapshot, some):
 
 
 @given(SNAPSHOTS, st.lists(phases(), max_size=8), st.randoms())
-def test_the_order_in_which_phases_are_told_does_not_matter(snapshot, some, random):
+def test_the_order_in_which_phases_are_reported_does_not_matter(snapshot, some, random):
     shuffled = list(some)
     random.shuffle(shuffled)
     by_span = {phase.span_id: phase for phase in some}
@@ -179,7 +179,7 @@ def test_times_are_aligned_by_the_clock_offset_of_their_process(offset_ns):
     assert snapshot.snapshot.submit_ts == pytest.approx(10**9 + offset_ns / 1e9, abs=2e-6)
 
 
-def test_spans_that_are_no_phases_or_belong_to_no_session_are_left_out():
+def test_spans_that_are_not_phases_or_belong_to_no_session_are_left_out():
     builder = BatchBuilder()
     for segment, session_id in (("duration", "s"), ("phase", None), ("session", "s")):
         builder.add_span(

@@ -149,7 +149,7 @@ def test_odd_values_fit_the_columns_or_are_left_out(store, text, reward, tokens)
     assert session.status == "accepted"
 
 
-def test_sessions_in_flight_tell_their_current_phase_and_age(store):
+def test_sessions_in_flight_report_their_current_phase_and_age(store):
     owner = Sender(store, role="rollout", rank=1)
     owner.snapshot("old", record=f'{{"submit_ts":{NOW_S - 60},"step":3}}', task_id="t1")
     owner.snapshot("young", record=f'{{"submit_ts":{NOW_S - 5}}}')

@@ -120,7 +120,7 @@ def test_outside_of_the_block_nothing_belongs_to_the_session(insight_capture):
     ],
     ids=["failed", "cancelled", "interrupted"],
 )
-def test_an_exception_ends_phase_and_session_and_goes_on_unchanged(
+def test_an_exception_ends_phase_and_session_and_propagates_unchanged(
     insight_capture, only_record, error, status, reason, outcome
 ):
     with pytest.raises(type(error)) as caught, insight.session(), insight.phase("generate"):
@@ -484,7 +484,7 @@ class TestDecorators:
             make()(stream)
 
     @pytest.mark.parametrize("thing", [3, "f", None, int], ids=repr)
-    def test_what_is_no_function_is_refused(self, insight_capture, thing):
+    def test_what_is_not_a_function_is_refused(self, insight_capture, thing):
         with pytest.raises(TypeError, match="decorates functions"):
             insight.phase("p")(thing)
 

@@ -61,7 +61,7 @@ def test_a_bare_list_without_an_origin_ends_now(insight_capture, tmp_path):
 
 
 @pytest.mark.parametrize("document", [{}, [], {"traceEvents": []}])
-def test_a_trace_without_spans_is_no_error(insight_capture, tmp_path, document):
+def test_a_trace_without_spans_is_not_an_error(insight_capture, tmp_path, document):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document))
     assert merge_chrome_trace(path) == 0

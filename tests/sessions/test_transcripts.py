@@ -286,7 +286,7 @@ def said(*sources):
     return [(one.role, one.text) for one in transcript(sources)]
 
 
-def test_a_conversation_that_every_turn_repeats_is_told_once():
+def test_a_conversation_that_every_turn_repeats_is_shown_once():
     first = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2 + 2?"}]
     second = [*first, {"role": "assistant", "content": "4"}, {"role": "user", "content": "And 3 + 3?"}]
     assert said(
@@ -301,7 +301,7 @@ def test_a_conversation_that_every_turn_repeats_is_told_once():
     ]
 
 
-def test_a_message_that_is_said_twice_is_told_twice():
+def test_a_message_that_is_sent_twice_is_shown_twice():
     first = [{"role": "user", "content": "again"}]
     second = [*first, {"role": "assistant", "content": "a"}, {"role": "user", "content": "again"}]
     assert said(turn(1, 2, messages=first, response="a"), turn(3, 4, messages=second, response="a")) == [
@@ -319,7 +319,7 @@ def test_a_prompt_that_repeats_the_conversation_as_text_is_continued():
     ) == [("user", "<user>2 + 2?"), ("assistant", "<call>2+2"), ("user", "<result>4"), ("assistant", "It is 4.")]
 
 
-def test_what_a_session_says_at_its_end_is_not_told_again():
+def test_what_a_session_says_at_its_end_is_not_reported_again():
     session = TextSource(
         name="session", start_ts=0, end_ts=9, attributes={"prompt": "q", "response": "a"}, is_session=True
     )

@@ -103,7 +103,7 @@ def test_an_archive_of_unlikely_size_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b\x08\x00broken"])
-def test_what_is_no_archive_is_refused(tmp_path, content):
+def test_what_is_not_an_archive_is_refused(tmp_path, content):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(content)
     with pytest.raises(StackError, match="cannot be unpacked"):
@@ -141,7 +141,7 @@ def test_the_sum_is_found_beside_the_archive(tmp_path, file, text):
     assert checksum_beside(tmp_path / "a.tar.gz") == "a" * 64
 
 
-def test_lists_that_do_not_know_an_archive_tell_nothing(tmp_path):
+def test_checksum_lists_without_an_archive_are_ignored(tmp_path):
     (tmp_path / "SHA256SUMS").write_text("b" * 64 + "  b.tar.gz\n" + "c" * 64 + "\nnonsense\n")
     assert checksum_beside(tmp_path / "a.tar.gz") is None
     assert parse_checksums("zz  a\n" + "d" * 63 + "  a\n") == {}

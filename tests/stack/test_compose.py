@@ -215,7 +215,7 @@ def test_own_dashboards_are_mounted(tmp_path, docker, chosen):
     assert [provider["options"]["path"] for provider in providers] == ["/rl-insight-stack/grafana/dashboards", mine]
 
 
-def test_tempo_may_write_where_it_does_unless_told_otherwise(compose_file):
+def test_tempo_may_write_to_its_default_directories(compose_file):
     services = yaml.safe_load(compose_file.read_text())["services"]
     assert {
         "type": "bind", "source": str(compose_file.parent / "tempo" / "data"), "target": "/var/tempo"
@@ -268,7 +268,7 @@ def test_two_data_directories_are_two_projects(tmp_path):
     assert project_name(tmp_path / "a") != project_name(tmp_path / "b")
 
 
-def test_a_dollar_sign_in_a_path_is_no_variable(tmp_path, docker, chosen):
+def test_a_dollar_sign_in_a_path_is_not_a_variable(tmp_path, docker, chosen):
     with start_stack(chosen, tmp_path / "a$HOME", NOWHERE):
         text = Layout(tmp_path / "a$HOME").compose_file.read_text()
     assert "a$$HOME" in text

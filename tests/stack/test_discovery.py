@@ -118,7 +118,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"targets": [{"no": "url"}]}'])
-def test_a_list_that_cannot_be_read_is_no_list(tmp_path, content, caplog):
+def test_a_list_that_cannot_be_read_is_not_a_list(tmp_path, content, caplog):
     (tmp_path / "targets.json").write_text(content)
     assert read_targets(tmp_path / "targets.json") == []
     assert "cannot be read" in caplog.text

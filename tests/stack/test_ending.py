@@ -170,7 +170,7 @@ def test_the_next_stop_ends_what_a_server_killed_while_starting_has_left(startin
     assert not stop_stack(tmp_path / "data")
 
 
-def test_services_that_no_state_tells_of_are_found_and_ended(
+def test_services_without_a_state_are_found_and_stopped(
     tmp_path, running_host, settings, alive, prometheus_program, pids_of
 ):
     with running_host(tmp_path / "data") as host, running_host(tmp_path / "other") as other:
@@ -227,7 +227,7 @@ def test_a_service_that_survives_being_killed_is_not_waited_for(monkeypatch, cap
     assert "has not ended" in caplog.text
 
 
-def test_the_state_of_a_stack_is_no_state_when_it_cannot_be_read(tmp_path):
+def test_an_unreadable_state_of_a_stack_counts_as_none(tmp_path):
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "state.json").write_text("{")
     assert not stack_status(tmp_path).running

@@ -195,7 +195,7 @@ def mirror(tmp_path):
     server.close()
 
 
-def test_a_download_that_broke_off_goes_on_where_it_was(tmp_path, mirror):
+def test_an_interrupted_download_is_resumed(tmp_path, mirror):
     mirror.break_after = [300_000, 400_000]
     seen = []
     fetch(f"{mirror.url}/big", tmp_path / "got", progress=lambda *counts: seen.append(counts), pause_s=0.01)
@@ -206,7 +206,7 @@ def test_a_download_that_broke_off_goes_on_where_it_was(tmp_path, mirror):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["got", "mirror"]
 
 
-def test_a_later_call_goes_on_where_an_earlier_one_gave_up(tmp_path, mirror):
+def test_a_later_call_continues_where_an_earlier_one_gave_up(tmp_path, mirror):
     mirror.break_after = [300_000]
     with pytest.raises(StackError, match=r"cannot be downloaded.*was closed after.*--local-archive"):
         fetch(f"{mirror.url}/big", tmp_path / "got", attempts=1)
@@ -216,7 +216,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_gave_up(tmp_path, mirror):
 
 
 @pytest.mark.parametrize("change", ["another file", "no ranges", "grown past the end"])
-def test_a_download_starts_over_where_it_cannot_go_on(tmp_path, mirror, change):
+def test_a_download_starts_over_where_it_cannot_be_resumed(tmp_path, mirror, change):
     mirror.break_after = [300_000]
     with pytest.raises(StackError):
         fetch(f"{mirror.url}/big", tmp_path / "got", attempts=1)

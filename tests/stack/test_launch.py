@@ -178,7 +178,7 @@ def test_the_pause_before_a_restart_doubles(tmp_path, settings, stand_in, wait_u
         wait_until(lambda: stack_status(tmp_path / "data").services[0].ready)
 
 
-def test_a_service_that_ends_at_once_is_told_with_its_log_and_nothing_is_left(
+def test_a_service_that_ends_at_once_is_reported_with_its_log_and_nothing_is_left(
     tmp_path, settings, stand_in, prometheus_program, alive
 ):
     program = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
@@ -194,7 +194,7 @@ def test_a_service_that_ends_at_once_is_told_with_its_log_and_nothing_is_left(
     assert not left
 
 
-def test_a_service_that_never_gets_ready_is_given_up(tmp_path, settings, stand_in):
+def test_a_service_that_never_gets_ready_is_abandoned(tmp_path, settings, stand_in):
     program = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
     program.write_text(program.read_text().replace('"/ready"', '"/never"'))
     chosen = settings(
@@ -231,7 +231,7 @@ def test_ports_that_are_taken_are_named_with_their_keys(tmp_path, settings, prom
             start_stack(settings(prometheus__port=port), tmp_path, NOWHERE)
 
 
-def test_everything_that_is_missing_is_told_at_once(tmp_path, settings, monkeypatch):
+def test_everything_that_is_missing_is_reported_at_once(tmp_path, settings, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     chosen = settings(tempo__enabled=True, grafana__enabled=True)
     with pytest.raises(MissingProgramError) as caught:

@@ -75,7 +75,7 @@ def test_a_program_that_will_not_do_is_refused_with_a_reason(tmp_path, name, lin
 
 
 @pytest.mark.parametrize("kind", ["absent", "directory", "not executable"])
-def test_a_path_that_is_no_program_is_refused(tmp_path, kind):
+def test_a_path_that_is_not_a_program_is_refused(tmp_path, kind):
     path = tmp_path / "tempo"
     if kind == "directory":
         path.mkdir()
@@ -86,14 +86,14 @@ def test_a_path_that_is_no_program_is_refused(tmp_path, kind):
 
 
 @pytest.mark.parametrize("options", ["--version", "server -v", "-v"])
-def test_grafana_tells_its_version_in_one_way_or_another(tmp_path, options):
+def test_grafana_reports_its_version_in_one_way_or_another(tmp_path, options):
     path = tmp_path / "grafana"
     path.write_text(f'#!/bin/sh\n[ "$*" = "{options}" ] && echo "Version 13.0.1 (commit: 1)" || exit 1\n')
     path.chmod(0o755)
     assert find_program(PROGRAMS["grafana"], str(path), programs_directory(tmp_path)).version == (13, 0, 1)
 
 
-def test_what_is_missing_is_told_with_the_way_to_get_it_without_internet(tmp_path, monkeypatch):
+def test_what_is_missing_is_reported_with_the_way_to_get_it_without_internet(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingProgramError) as caught:
         find_program(PROGRAMS["tempo"], None, programs_directory(tmp_path))

@@ -6,7 +6,7 @@ or the one at `RL_INSIGHT_TEST_PROMETHEUS`.
 What once was wrong with the real programs, each with the tests that would see it again, here or in a file beside:
 
 - A span was found after 10 s, one of a trace that continues after 34 s: test_a_span_is_found_within_seconds
-- Tempo 3 took 30 s to end, and was killed: test_tempo_ends_by_itself_within_seconds
+- Tempo 3 took 30 s to end, and was killed: test_tempo_stops_on_its_own_within_seconds
 - A search from now until now was refused: test_a_new_span_is_found_soon
 - A Tempo too old for the searches was accepted: test_a_program_that_will_not_do_is_refused_with_a_reason
 - A Tempo that hangs was not restarted: test_a_service_that_is_alive_and_not_ready_is_restarted
@@ -205,7 +205,7 @@ def test_a_span_is_found_within_seconds(demo, tempo, api, wait_until, continues)
     assert time.monotonic() - begun < SOON_S
 
 
-def test_tempo_ends_by_itself_within_seconds(tmp_path, settings, caplog):
+def test_tempo_stops_on_its_own_within_seconds(tmp_path, settings, caplog):
     """With its defaults Tempo 3 takes 30 s to stop, and would be killed before it has written everything."""
     ports = dict.fromkeys(("tempo__port", "tempo__otlp_http_port", "tempo__otlp_grpc_port"), 0)
     chosen = settings(

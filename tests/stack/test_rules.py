@@ -110,7 +110,7 @@ def test_idle_gpus_outside_of_rollout_are_nobodys_concern(promtool, tmp_path):
     check(promtool, tmp_path, series, {})
 
 
-def test_long_running_work_without_a_usual_duration_is_no_hang(promtool, tmp_path):
+def test_long_running_work_without_a_usual_duration_is_not_a_hang(promtool, tmp_path):
     series = [
         (
             name.replace("generate", "main") if "open_span" in name else name,

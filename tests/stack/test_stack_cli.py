@@ -103,7 +103,7 @@ def test_the_mode_follows_the_option(stack, words, settings):
     assert commands.stack_words(words, stack=stack) == settings
 
 
-def test_status_tells_about_each_service(tmp_path, settings, prometheus_program, capsys):
+def test_status_shows_each_service(tmp_path, settings, prometheus_program, capsys):
     assert commands.stack_rows(tmp_path) == []
     with start_stack(settings(), tmp_path, MetricsEndpointOfServer("http://127.0.0.1:9")) as stack:
         ((title, state, url, version, restarts),) = commands.stack_rows(tmp_path)

@@ -1049,7 +1049,7 @@ _EVERY_MOMENT = """
 """
 
 
-def test_a_summary_spans_the_first_and_last_moment_by_aligned_clocks(make, store, begin_ns, fetch):
+def test_a_summary_spans_the_first_and_last_time_by_aligned_clocks(make, store, begin_ns, fetch):
     draw = random.Random(9)
     for number in range(12):
         process = make(f"p{number}")

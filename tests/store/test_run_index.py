@@ -58,7 +58,7 @@ def test_runs_that_this_server_has_closed_are_listed_without_opening_them_again(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version":"0.0","entries":{}}', b'{"version":1}'])
-def test_an_index_that_cannot_be_used_is_made_anew(written, content):
+def test_an_index_that_cannot_be_used_is_rebuilt(written, content):
     index = written / "runs" / ".index.json"
     before = listed(written)
     index.write_bytes(content)

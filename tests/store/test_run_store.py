@@ -109,7 +109,7 @@ def test_losses_are_totals_not_additions(store, make, fetch):
 
 
 @pytest.mark.parametrize("settle", [True, False])
-def test_names_that_a_process_tells_late_are_stored_and_kept(tmp_path, make, fetch, settle):
+def test_names_that_a_process_reports_late_are_stored_and_kept(tmp_path, make, fetch, settle):
     names = "SELECT project, experiment_name FROM processes"
     maker = make()
     path = tmp_path / "run.duckdb"
@@ -144,7 +144,7 @@ def test_an_open_span_is_completed_in_either_order(tmp_path, make, fetch, apart,
         assert fetch(store, "SELECT span_id, duration_ns FROM open_spans") == [(f"{other:016x}", None)]
 
 
-def test_open_span_told_again_stands_once_and_equal_ids_of_two_processes_stay_apart(store, make, fetch):
+def test_open_span_reported_again_is_stored_once_and_equal_ids_of_two_processes_stay_apart(store, make, fetch):
     one, two = make("one"), make("two")
     for maker in (one, two):
         for _ in range(2):
@@ -450,7 +450,7 @@ def test_a_reader_sees_one_state_and_cannot_write(store, make):
             cursor.execute("DELETE FROM span_data")
 
 
-def test_a_copy_made_while_the_run_goes_on_is_consistent(tmp_path, make, fetch, store):
+def test_a_copy_made_while_the_run_continues_is_consistent(tmp_path, make, fetch, store):
     maker = make()
     for _ in range(5):
         maker.span()

@@ -80,7 +80,7 @@ def test_a_run_that_is_not_there_is_a_clear_error(directory):
     assert directory.list_runs() == []
 
 
-def test_list_tells_what_the_run_says_about_itself(directory, make):
+def test_list_reports_what_the_run_says_about_itself(directory, make):
     _write(directory, make, "r1")
     (info,) = directory.list_runs()
     assert (info.run_id, info.project, info.experiment_name, info.processes) == ("r1", "project", "experiment", 1)
@@ -161,7 +161,7 @@ def test_idle_files_are_closed_and_opened_again_when_needed(tmp_path, make):
         pass
 
 
-def test_a_damaged_file_is_set_aside_and_the_run_goes_on_in_a_new_one(directory, make, caplog):
+def test_a_damaged_file_is_set_aside_and_the_run_continues_in_a_new_one(directory, make, caplog):
     _write(directory, make, "bad")
     directory.close_idle(0.0)
     path = directory.file_of("bad")
@@ -258,7 +258,7 @@ def test_an_exported_file_can_be_imported_elsewhere(directory, make, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish" * 5000, None], ids=["empty run", "rubbish", "missing"])
-def test_what_is_no_run_is_not_imported(directory, tmp_path, content):
+def test_what_is_not_a_run_is_not_imported(directory, tmp_path, content):
     source = tmp_path / "source.duckdb"
     if content == b"":
         RunStore(source, create=True).close()

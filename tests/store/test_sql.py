@@ -158,7 +158,7 @@ def test_a_slow_query_ends_in_time_and_the_error_says_so(store):
         queries.run_sql(store, HEAVY["a product"], SqlLimits(timeout_s=1.0))
 
 
-def test_a_second_query_is_told_to_wait(store):
+def test_a_second_query_is_asked_to_wait(store):
     errors = []
 
     def slow():

@@ -95,7 +95,7 @@ def test_last_step_is_open_until_the_run_has_ended(store, make, begin_ns):
     assert bounds(store, begin_ns) == [(7, 0, 5), (8, 5, 8)]
 
 
-def test_role_that_works_on_one_step_at_a_time_leads_where_names_do_not_tell(store, make, begin_ns):
+def test_role_that_works_on_one_step_at_a_time_leads_where_names_do_not_decide(store, make, begin_ns):
     ahead, head = make("a", role="alpha"), make("z", role="zeta")
     for step in range(4):
         state(ahead, "make", 10 * step, 25, step=step)
@@ -151,7 +151,7 @@ def test_what_runs_inside_a_state_is_not_added_to_it(store, make):
     assert step.idle_ns == 0
 
 
-def test_own_lane_of_a_process_stands_for_it_among_its_other_lanes(store, make):
+def test_own_lane_of_a_process_represents_it_among_its_other_lanes(store, make):
     trainer = make("t", role="trainer")
     workers = [make(f"r{rank}", role="rollout", rank=rank) for rank in range(2)]
     for step in range(2):

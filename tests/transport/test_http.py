@@ -86,7 +86,7 @@ def test_restarted_receiver_gets_everything(make_transport, receiver, helpers):
     assert transport.losses == []
 
 
-def test_outage_is_warned_of_once_and_its_end_told(make_transport, receiver, helpers, caplog):
+def test_outage_is_warned_of_once_and_its_end_reported(make_transport, receiver, helpers, caplog):
     caplog.set_level("INFO", "rl_insight")
     receiver.stop()
     transport = make_transport()
@@ -98,7 +98,7 @@ def test_outage_is_warned_of_once_and_its_end_told(make_transport, receiver, hel
     assert caplog.text.count("is back; ") == 1
 
 
-def test_idle_connection_closed_by_the_server_is_no_outage(make_transport, receiver, helpers, caplog):
+def test_idle_connection_closed_by_the_server_is_not_an_outage(make_transport, receiver, helpers, caplog):
     receiver.answers = ["close after"]
     transport = make_transport()
     send(transport, helpers, [1])
@@ -456,7 +456,7 @@ def test_default_spool_lies_in_a_private_folder(receiver, helpers, tmp_path, mon
         transport.close()
 
 
-def test_default_folder_prepared_by_somebody_else_is_not_used(receiver, helpers, tmp_path, monkeypatch, caplog):
+def test_default_folder_prepared_by_another_user_is_not_used(receiver, helpers, tmp_path, monkeypatch, caplog):
     (tmp_path / "trap").mkdir()
     (tmp_path / f"rl-insight-{os.geteuid()}").symlink_to(tmp_path / "trap")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -96,7 +96,7 @@ def test_overview_says_where_the_time_goes_and_who_waits(page, training):
     page.get_by_text("compared with a typical step").wait_for(state="detached")
 
 
-def test_lanes_move_while_the_run_goes_on(page, training):
+def test_lanes_move_while_the_run_continues(page, training):
     open_timeline(page)
     before = window_of(page)[1]
     wait_for(page, "before => rlInsightTimeline.currentWindow().end > before + 2e9", before)
@@ -215,7 +215,7 @@ def test_page_recovers_after_the_server_was_killed(page, server, training):
     wait_for(page, "end => rlInsightTimeline.currentWindow().end > end + 6e9", end)
 
 
-def test_pausing_keeps_the_picture_until_somebody_goes_on(page, training):
+def test_pausing_keeps_the_view_until_it_is_resumed(page, training):
     page.goto("/")
     page.locator('[data-live="live"]').click()
     page.locator('[data-live="paused"]').click()

@@ -146,7 +146,7 @@ def test_an_empty_server_shows_the_whole_first_line_and_the_demo(page, server):
     assert page.get_by_role("button", name="Copy").count() == 2
 
 
-def test_a_run_that_stands_still_is_red(page, runs):
+def test_a_stalled_run_is_red(page, runs):
     page.goto("/?run=stalled")
     tile = page.locator(".tile", has_text="Running step")
     tile.wait_for()
