@@ -82,7 +82,7 @@ def _replay(run: str | None, paths: list[Path], how: dict[str, Any]) -> Report:
     """Diagnose a run from its beginning, without muted rules: on its server, or from its file."""
     import msgspec
 
-    from rl_insight.diagnosis.run import Report, heard, replay
+    from rl_insight.diagnosis.run import Report, replay, without_muted
     from rl_insight.diagnosis.settings import make_settings
 
     if server_with(run, paths) is not None:
@@ -93,7 +93,7 @@ def _replay(run: str | None, paths: list[Path], how: dict[str, Any]) -> Report:
     rules = _server_rules() if how["rules"] is None else how["rules"]
     settings = make_settings(rules, None if how["only"] is None else frozenset(how["only"]))
     with opened_run(run, paths) as store, store.reader() as cursor, working("diagnosing"):
-        return heard(cursor, replay(cursor, settings, at_ns=how["at_ns"], at_step=how["at_step"]))
+        return without_muted(cursor, replay(cursor, settings, at_ns=how["at_ns"], at_step=how["at_step"]))
 
 
 def _rules(config: str | None) -> Mapping[str, Any] | None:

@@ -113,7 +113,7 @@ def replay(
     return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.engine.opened_ns)
 
 
-def heard(cursor: Cursor, report: Report) -> Report:
+def without_muted(cursor: Cursor, report: Report) -> Report:
     """Return a report without the findings of rules that are muted for the run."""
     muted = set(muted_rules(cursor))
     return replace(report, findings=[finding for finding in report.findings if finding.rule not in muted])

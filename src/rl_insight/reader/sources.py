@@ -167,11 +167,11 @@ class StoreSource(RunSource):
 
 def _diagnosed(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
     """Diagnose a run that live diagnosis never saw."""
-    from rl_insight.diagnosis.run import heard, replay
+    from rl_insight.diagnosis.run import replay, without_muted
     from rl_insight.store.queries import read_findings, top_findings
 
     if read_findings(cursor):
         return []
     report = replay(cursor)
-    kept = (report if muted else heard(cursor, report)).findings
+    kept = (report if muted else without_muted(cursor, report)).findings
     return kept if explained else top_findings(kept)
