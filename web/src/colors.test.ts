@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { PALETTE, SURFACES, colorOfName, colorOfStatus, colorOfStep, isWaiting, lineColor, textOn } from "./colors";
 
-test("a name has the same color whenever it is asked for", () => {
+test("a name always has the same color", () => {
   const names = Array.from({ length: 200 }, (_, index) => `span ${index}`);
   const first = names.map(colorOfName);
   expect([...names].reverse().map(colorOfName).reverse()).toEqual(first);
@@ -26,7 +26,7 @@ test.each([
   expect(colorOfName(one)).not.toBe(colorOfName(other));
 });
 
-test("neighboring steps differ, also negative ones", () => {
+test("adjacent steps differ, including negative ones", () => {
   for (let step = -20; step < 20; step += 1) expect(colorOfStep(step)).not.toBe(colorOfStep(step + 1));
 });
 
@@ -57,14 +57,14 @@ test.each(PALETTE)("text on %s can be read", (color) => {
 describe.each(["light", "dark"] as const)("lines in the %s theme", (theme) => {
   const colors = PALETTE.map((color) => lineColor(color, theme));
 
-  test("can be seen: 3 to 1 against what they are drawn on", () => {
+  test("are visible: 3 to 1 against their background", () => {
     for (const color of colors) {
       const [light, dark] = [luminance(color), luminance(SURFACES[theme])].sort((one, other) => other - one);
       expect((light! + 0.05) / (dark! + 0.05)).toBeGreaterThanOrEqual(3);
     }
   });
 
-  test("neighbors can be told apart", () => {
+  test("adjacent colors can be distinguished", () => {
     const channels = (color: string) => [1, 3, 5].map((from) => Number.parseInt(color.slice(from, from + 2), 16));
     expect(new Set(colors).size).toBe(colors.length);
     colors.forEach((color, place) => {

@@ -13,19 +13,19 @@ describe("align", () => {
       [null, NaN, 30],
     ]);
   });
-  it("names lines by what tells them apart", () => {
+  it("names lines by the labels that distinguish them", () => {
     const found = align([
       { labels: { gpu: "0", host: "a", process_id: "x" }, x: [], y: [] },
       { labels: { gpu: "1", host: "a", process_id: "y" }, x: [], y: [] },
     ]);
     expect(found.lines.map((line) => line.label)).toEqual(["gpu=0", "gpu=1"]);
   });
-  it("drops a label that says the same as another", () => {
+  it("drops a redundant label", () => {
     const line = (gpu: string, host: string) => ({ labels: { gpu, host, node: host }, x: [], y: [] });
     const found = align([line("0", "a"), line("1", "a"), line("0", "b")]);
     expect(found.lines.map((one) => one.label)).toEqual(["gpu=0 node=a", "gpu=1 node=a", "gpu=0 node=b"]);
   });
-  it("shows the process where nothing else tells lines apart", () => {
+  it("shows the process where nothing else distinguishes lines", () => {
     const found = align([
       { labels: { process_id: "x" }, x: [], y: [] },
       { labels: { process_id: "y" }, x: [], y: [] },

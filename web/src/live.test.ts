@@ -75,7 +75,7 @@ test("a connection is live once the server has said hello", () => {
   expect(connection.getSnapshot().state).toBe("live");
 });
 
-test("many changes grow the version at most once a second, and none is forgotten", () => {
+test("many changes increment the version at most once per second, and none is lost", () => {
   const { world, connection } = started();
   world.stream.send("hello", { lastEventId: "0" });
   world.pass(0);
@@ -90,7 +90,7 @@ test("many changes grow the version at most once a second, and none is forgotten
   expect(connection.getSnapshot()).toMatchObject({ step: 49, latestNs: 49 });
 });
 
-test("a lost connection is opened again with growing pauses, and resumes after what was seen", () => {
+test("a lost connection is reopened with growing pauses, and resumes where it left off", () => {
   const { world, connection } = started();
   world.stream.send("hello", { lastEventId: "3" });
   world.stream.send("change", { data: '{"version": 9}' });
@@ -114,7 +114,7 @@ test("a lost connection is opened again with growing pauses, and resumes after w
   expect(connection.getSnapshot().version).toBe(before + 1);
 });
 
-test("a restarted server counts from zero again, and is followed from there", () => {
+test("a restarted server counts from zero, and is followed from there", () => {
   const { world } = started();
   world.stream.send("hello", { lastEventId: "500" });
   world.stream.send("error");
@@ -148,7 +148,7 @@ test("a connection that starts paused opens nothing until it is resumed", () => 
   expect(world.streams).toHaveLength(1);
 });
 
-test("after the machine slept, the connection is opened again", () => {
+test("after the machine slept, the connection is reopened", () => {
   const { world } = started();
   world.stream.send("hello");
   world.pass(30_000);
@@ -158,7 +158,7 @@ test("after the machine slept, the connection is opened again", () => {
   expect(world.streams[0]!.isClosed).toBe(true);
 });
 
-describe("what does not fit is passed over", () => {
+describe("invalid messages are ignored", () => {
   test.each(["", "no json", "null", "[]", '{"version": "x"}'])("%j", (data) => {
     const { world, connection } = started();
     world.stream.send("hello");
@@ -167,7 +167,7 @@ describe("what does not fit is passed over", () => {
   });
 });
 
-test("a stream that was replaced is not heard any more", () => {
+test("messages of a replaced stream are ignored", () => {
   const { world, connection } = started();
   const old = world.stream;
   old.send("hello");

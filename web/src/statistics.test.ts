@@ -6,11 +6,11 @@ describe("quantile", () => {
     expect(quantile([1, 2, 3, 4], 0.5)).toBe(2.5);
     expect(quantile([1, 2, 3, 4], 1)).toBe(4);
   });
-  it("knows nothing about no values", () => expect(quantile([], 0.5)).toBeNull());
+  it("returns null without values", () => expect(quantile([], 0.5)).toBeNull());
 });
 
 describe("spreadOf", () => {
-  it("leaves out what is not a number", () => {
+  it("ignores NaN", () => {
     const spread = spreadOf([3, null, 1, undefined, Number.NaN, 2]);
     expect(spread.count).toBe(3);
     expect(spread.p50).toBe(2);
@@ -39,7 +39,7 @@ describe("binsOf", () => {
 });
 
 describe("quantileLines", () => {
-  it("are level, and as long as the values are many", () => {
+  it("are horizontal, with one point per value", () => {
     const lines = quantileLines([1, 3, 2]);
     expect(lines.map((line) => [line.label, line.values])).toEqual([
       ["p50", [2, 2, 2]],

@@ -14,7 +14,7 @@ import {
   tickTexts,
 } from "./units";
 
-describe("durations are written in the unit that people would choose", () => {
+describe("durations have a natural unit", () => {
   test.each([
     [0, "0 s"],
     [999, "999 ns"],
@@ -74,7 +74,7 @@ test.each([
   expect(metricFormatter(name)(value)).toBe(text);
 });
 
-test("shares keep a decimal only where it matters", () => {
+test("shares have a decimal only where it matters", () => {
   expect([0, 0.004, 0.31, 1].map(formatShare)).toEqual(["0 %", "0.4 %", "31 %", "100 %"]);
 });
 
@@ -88,12 +88,12 @@ test("ages are counted from now", () => {
   expect(formatAgo(1e18, 1e18)).toBe("just now");
 });
 
-test("long text is cut, short text is not", () => {
+test("long text is truncated, short text is not", () => {
   expect(shorten("x".repeat(10_000), 10)).toHaveLength(10);
   expect(shorten("</script>", 10)).toBe("</script>");
 });
 
-describe("times of another day say the day", () => {
+describe("times of another day show the day", () => {
   const at = (text: string) => new Date(text).getTime() * 1e6;
   const today = at("2026-03-05T12:00:00");
 

@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { type UrlValue, decode, encode, linkTo, navigate } from "./url";
 
-describe("what is written into the address is read back", () => {
+describe("state in the address is read back", () => {
   test.each<[UrlValue, UrlValue]>([
     ["text", ""],
     ["", "text"],
@@ -20,7 +20,7 @@ describe("what is written into the address is read back", () => {
   });
 });
 
-test("the fallback is left out of the address", () => {
+test("the fallback is omitted from the address", () => {
   expect(encode(new URLSearchParams("key=5"), "key", 3, 3).toString()).toBe("");
   expect(encode(new URLSearchParams(), "key", ["a"], ["a"]).toString()).toBe("");
 });

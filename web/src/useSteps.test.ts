@@ -3,7 +3,7 @@ import { joinSteps } from "./useSteps";
 
 const rows = (...steps: number[]) => steps.map((step) => ({ step }));
 
-test("news about the newest steps replace what was known of them", () => {
+test("new data of the newest steps replaces the old", () => {
   const known = [
     { step: 1, from: "old" },
     { step: 2, from: "old" },
@@ -20,7 +20,7 @@ test("only the latest are kept", () => {
   expect(joinSteps(rows(1, 2, 3), rows(4, 5), 3)).toEqual(rows(3, 4, 5));
 });
 
-test("no news change nothing", () => {
+test("no new data changes nothing", () => {
   expect(joinSteps(rows(1, 2), [], 10)).toEqual(rows(1, 2));
   expect(joinSteps([], [], 10)).toEqual([]);
 });

@@ -22,7 +22,7 @@ describe("cellAt", () => {
     }
   });
   it("finds nothing where nothing was recorded", () => expect(cellAt(data, layout, 125, 5)).toBeNull());
-  it("finds nothing beside the map", () => {
+  it("finds nothing outside the map", () => {
     expect(cellAt(data, layout, 50, 5)).toBeNull();
     expect(cellAt(data, layout, 120, 50)).toBeNull();
   });

@@ -6,7 +6,7 @@ function finding(finding_id: string, more: Partial<Finding> = {}): Finding {
   return { finding_id, rule: "stall", severity: "warning", title: finding_id, start_ns: 1, end_ns: 2, ...more };
 }
 
-test("shows open findings, the gravest first, without what another explains", () => {
+test("shows open findings, most severe first, without explained ones", () => {
   const found = openFindings([
     finding("resolved", { status: "resolved" }),
     finding("minor", { status: "open" }),

@@ -12,7 +12,7 @@ const compared = (wall_s: number, usual_s: number, neighbors = 32) => ({
   inside: [],
 });
 
-test("a step beside a usual one is said in a sentence", () => {
+test("the comparison of a step with a typical one is a sentence", () => {
   expect(comparisonText(compared(55, 24))).toBe(
     "Step 37 took 55.0 s, 31.0 s longer than usual: save_checkpoint took 31.0 s, usually 0 s.",
   );
@@ -20,19 +20,19 @@ test("a step beside a usual one is said in a sentence", () => {
   expect(comparisonText(compared(24, 24, 0))).toContain("no other step");
 });
 
-test("a drag over an axis of steps takes the steps that it touches", () => {
+test("a drag over an axis of steps selects the steps that it touches", () => {
   expect(wholeSteps(36.7, 39.2)).toEqual([37, 39]);
   expect(wholeSteps(-0.4, 0.2)).toEqual([0, 0]);
   expect(wholeSteps(36.6, 37.4)).toEqual([37, 37]);
 });
 
-test("open work is judged by what is long for its like", () => {
+test("open work is judged by the usual duration of such work", () => {
   expect(toneOfWork(3180, 4.8)).toBe("bad");
   expect(toneOfWork(35, 4.8)).toBe("warning");
   expect(toneOfWork(1.6, 20)).toBe("good");
   expect(toneOfWork(3180, null)).toBe("plain");
 });
 
-test("a value that is not a number has its place", () => {
+test("NaN has a position", () => {
   expect(wrongPlaces([148, 149, 150], [[1, 2, NaN], [1, null, 3]])).toEqual([150]); // prettier-ignore
 });

@@ -7,7 +7,7 @@ const line = (time_ns: number, process_id: string, message: string, level = 40):
   ...{ process_id, role: "rollout", rank: 0, lane: null, lane_id: 0 },
 });
 
-test("a burst of one message is one line that says how many processes logged it", () => {
+test("a burst of one message is one line with the number of processes that logged it", () => {
   const found = groupLines([
     line(3, "a", "no answer in 10 s"),
     line(2, "b", "no answer in 12 s"),
@@ -20,7 +20,7 @@ test("a burst of one message is one line that says how many processes logged it"
   ]);
 });
 
-test("lines that follow each other and differ in numbers alone fold into one, and the order stays", () => {
+test("consecutive lines that differ only in numbers are folded, and the order stays", () => {
   const found = foldLines([
     line(5, "a", "retry 3"),
     line(4, "b", "retry 2"),

@@ -41,7 +41,7 @@ test("many phases are shown as the largest and the rest", () => {
   expect(phases.reduce((sum, one) => sum + one.seconds[0]!, 0)).toBe(210);
 });
 
-test("what ran inside a phase is shown for a usual step and never stacked", () => {
+test("spans inside a phase are shown for a typical step and never stacked", () => {
   const found = insideOf(
     broken([phase("rollout", 8, { generate: 4, tool: 5 })], [phase("rollout", 6, { generate: 4 })]),
   );
@@ -57,7 +57,7 @@ test("what ran inside a phase is shown for a usual step and never stacked", () =
   ]);
 });
 
-test("a step's time is the server's, and one that runs has none yet", () => {
+test("a step's time is the server's, and a running step has none", () => {
   expect(stepSeconds([step(3, 0, 2), step(4, 2, 5), step(5, 5, null)])).toEqual([
     { step: 3, seconds: 2 },
     { step: 4, seconds: 3 },
@@ -97,7 +97,7 @@ describe("metrics are chosen by the names that frameworks use", () => {
   ] as const)("%s from %j", (wish, names, expected) => {
     expect(chooseMetric(names, wish)).toBe(expected);
   });
-  test("others fill the room that is left", () => {
+  test("other metrics fill the remaining room", () => {
     expect(otherMetrics(["zeta", "kl", "loss", "reward", "gpu_memory_total_bytes"], ["reward"], 2)).toEqual([
       "loss",
       "kl",

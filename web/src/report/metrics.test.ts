@@ -55,7 +55,7 @@ test("series stay apart by their own labels and process", () => {
   ]);
 });
 
-test("gauges are averaged, counters added up, in wider intervals too", () => {
+test("gauges are averaged and counters are summed, in wider intervals too", () => {
   expect(metrics.range(whole("gauge", { group_by: [""], width: 2 * SECOND }))).toEqual([
     { labels: {}, x: [0, 2 * SECOND], y: [4, 9] },
   ]);
@@ -65,7 +65,7 @@ test("gauges are averaged, counters added up, in wider intervals too", () => {
   ]);
 });
 
-test("filters and windows keep what they name", () => {
+test("filters and windows keep what matches", () => {
   expect(metrics.range(whole("gauge", { match: ["task=add"] })).length).toBe(1);
   expect(metrics.range(whole("gauge", { match: ["host=~n."] })).length).toBe(2);
   expect(metrics.range(whole("gauge", { group_by: ["host"], start_ns: 2 * SECOND }))).toEqual([
@@ -75,7 +75,7 @@ test("filters and windows keep what they name", () => {
   expect(metrics.labelValues("task", "gauge")).toEqual(["add", "mul"]);
 });
 
-test("quantiles and spreads are cut to the window, and refuse parts", () => {
+test("quantiles and spreads are clipped to the window, and reject filters", () => {
   expect(metrics.quantiles({ ...whole("dist"), share: [0.99], start_ns: SECOND })).toEqual([
     { labels: { quantile: "0.99" }, x: [SECOND], y: [6] },
   ]);

@@ -34,7 +34,7 @@ test.each([
   expect(found.map((span) => span.span_id.replace(/^0+/, ""))).toEqual(ids);
 });
 
-test("a span comes with what is around it", async () => {
+test("a span includes its relatives, events and logs", async () => {
   const event = {
     time_ns: ORIGIN,
     name: "e",
@@ -68,7 +68,7 @@ test("a span comes with what is around it", async () => {
   ]);
 });
 
-test("what a report does not have is said in a sentence", async () => {
+test("data that a report lacks is an error message", async () => {
   await expect(ask(sampleReport(), "span", { span_id: "9" })).rejects.toThrow("There is no span 9 in this report");
   await expect(ask(sampleReport(), "sql")).rejects.toThrow("open the run in the live page");
 });
@@ -144,7 +144,7 @@ const SERVER_ONLY = new Set([
   ...["savedViews", "saveView", "pinMetric"],
 ]);
 
-test("every question that the views can ask has an answer in a report", async () => {
+test("every query of the views has a response in a report", async () => {
   const asked: string[] = [];
   answerFrom({
     get: (route) => {

@@ -36,12 +36,12 @@ const FINE = level(10e3, [
 ]);
 const ALL = { start: 0, end: 10e9, pixels: 1000, maxBlocks: 1000, lanes: null };
 
-test("the coarsest level that is sharp enough is taken, as the server would merge", () => {
+test("the coarsest level that is fine enough is used, as the server would merge", () => {
   expect(blocksIn([COARSE, FINE], ALL).count).toEqual([40]);
   expect(blocksIn([COARSE, FINE], { ...ALL, end: 10e6 }).span_id).toEqual(["span 0", "span 3"]);
 });
 
-test("a level is cut to the window and the lanes, and parents are found again", () => {
+test("a level is clipped to the window and the lanes, and parents are resolved", () => {
   const found = blocksIn([COARSE, FINE], { ...ALL, start: 2e9, end: 2e9 + 2e6, lanes: new Set([1]) });
   expect(found.span_id).toEqual(["span 1"]);
   const both = blocksIn([FINE], { ...ALL, start: 3e9, lanes: new Set([1]) });
@@ -52,12 +52,12 @@ test("a level is cut to the window and the lanes, and parents are found again", 
   expect(both.step).toEqual([7, 7]);
 });
 
-test("too many blocks are taken from a coarser level, and a report without spans has none", () => {
+test("too many blocks are replaced by a coarser level, and a report without spans has none", () => {
   expect(blocksIn([COARSE, FINE], { ...ALL, pixels: 1e6, maxBlocks: 2 }).count).toEqual([40]);
   expect(blocksIn([], ALL).lane_id).toEqual([]);
 });
 
-test("times count from the origin that was asked for", async () => {
+test("times are relative to the requested origin", async () => {
   const source = sourceOf(sampleReport({ timelines: [FINE] }));
   const found = await source.get<Timeline>(
     "timeline",

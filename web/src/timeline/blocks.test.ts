@@ -85,7 +85,7 @@ describe("the block under the pointer", () => {
   ])("lane %d, line %d, time %d: %s", (laneId, depth, time, name) => {
     expect(blockAt(blocks, laneId, depth, time, 2)?.name).toBe(name);
   });
-  test("an open block has grown since the answer came", () => {
+  test("an open block has grown since the response", () => {
     expect(blockAt(blocks, 2, 0, 700, 0, 150)).toMatchObject({ name: "running", end: 750, isOpen: true });
   });
   test("lines and their order are found", () => {
@@ -105,13 +105,13 @@ describe("lanes", () => {
     lane(3, "rollout", 1, null),
     lane(4, "trainer", 0, "trainer"),
   ];
-  test("are called by what their group does not say", () => {
+  test("are named without the parts in their group's title", () => {
     expect(lanes.map(laneTitle)).toEqual(["slot_0", "slot_1", "process", "trainer"]);
   });
   test("of the trainer come first, the others keep their order", () => {
     expect(sortLanes(lanes).map((one) => one.lane_id)).toEqual([4, 1, 2, 3]);
   });
-  test("are counted as people count", () => {
+  test("are in natural order", () => {
     const many = ["l10", "l2", null, "l1"].map((name, place) => lane(place, "rollout", 0, name));
     expect(sortLanes(many).map((one) => one.lane)).toEqual([null, "l1", "l2", "l10"]);
   });
@@ -139,7 +139,7 @@ describe("lanes", () => {
 });
 
 describe("statistics of a range", () => {
-  test("a union counts what overlaps once", () => {
+  test("a union counts overlaps once", () => {
     expect(
       unionLength([
         [0, 10],
@@ -171,7 +171,7 @@ describe("statistics of a range", () => {
       [3, 0],
     ]);
   });
-  test("a lane that waits within a span is idle then", () => {
+  test("a lane that waits inside a span is idle during the wait", () => {
     const blocks = arrange(
       timeline([
         { lane: 1, name: "train_step", start: 0, end: 100 },
@@ -181,7 +181,7 @@ describe("statistics of a range", () => {
     );
     expect(rangeStatistics(blocks, { start: 0, end: 100 }).busy.get(1)).toBe(20);
   });
-  test("merged blocks count with what they add up to", () => {
+  test("merged blocks count with the sum of their durations", () => {
     const blocks = arrange(timeline([{ lane: 1, name: "op", start: 0, end: 100, count: 50, busy: 30 }]), 0);
     expect(rangeStatistics(blocks, { start: 0, end: 100 }).names).toMatchObject([{ count: 50, wall: 30 }]);
   });

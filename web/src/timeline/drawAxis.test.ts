@@ -3,7 +3,7 @@ import { tickText, valueAt } from "./drawAxis";
 import { flowsOf } from "./drawOver";
 import { ticks } from "./geometry";
 
-test.each([50e3, 5e3, 1e3])("ticks of a window of %d ns all read differently", (size) => {
+test.each([50e3, 5e3, 1e3])("ticks of a window of %d ns are all different", (size) => {
   const window = { start: 478_123_456, end: 478_123_456 + size };
   const { distance, times } = ticks(window, 1000);
   const texts = times.map((time) => tickText(1_700_000_000e9, time, distance));
@@ -11,7 +11,7 @@ test.each([50e3, 5e3, 1e3])("ticks of a window of %d ns all read differently", (
   expect(new Set(texts).size).toBe(texts.length);
 });
 
-test("a strip's value holds until the next one", () => {
+test("a strip's value is valid until the next one", () => {
   const line = { label: "", color: "", x: Float64Array.of(10, 20), y: Float64Array.of(1, 9) };
   expect([5, 10, 19, 20, 99].map((time) => valueAt(line, time))).toEqual([null, 1, 1, 9, 9]);
 });

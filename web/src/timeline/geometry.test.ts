@@ -22,7 +22,7 @@ test("pixels and times translate into each other", () => {
   for (const x of [0, 1, 333.25, 1000]) expect(timeToX(xToTime(x, window, 1000), window, 1000)).toBeCloseTo(x, 6);
 });
 
-describe("zooming keeps the time under the pointer where it is", () => {
+describe("zooming keeps the time under the pointer in place", () => {
   test.each([[0.5], [2], [0.01], [7]])("by %d", (factor) => {
     const window = { start: 100e9, end: 140e9 };
     const time = 112.5e9;
@@ -32,7 +32,7 @@ describe("zooming keeps the time under the pointer where it is", () => {
   });
 });
 
-test("zooming ends where there is nothing more to see", () => {
+test("zooming is limited", () => {
   let window: Window = { start: 0, end: 10e9 };
   for (let times = 0; times < 100; times += 1) window = zoomAt(window, 5e9, 0.5, WHOLE);
   expect(width(window)).toBeGreaterThanOrEqual(SHORTEST_NS);
@@ -40,7 +40,7 @@ test("zooming ends where there is nothing more to see", () => {
   expect(width(window)).toBeLessThanOrEqual(width(WHOLE) * 3);
 });
 
-test("the run cannot be lost by moving", () => {
+test("panning cannot leave the run", () => {
   for (const distance of [-1e15, -700e9, 0, 700e9, 1e15]) {
     const moved = clamp(panBy({ start: 0, end: 20e9 }, distance), WHOLE);
     expect(width(moved)).toBe(20e9);

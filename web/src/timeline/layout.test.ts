@@ -53,21 +53,21 @@ const tall = (count: number, lines: readonly [number, number][] = []) =>
     "normal",
   );
 
-test("the lanes on the screen are found among many", () => {
+test("the visible lanes are found among many", () => {
   const layout = tall(5000);
   const [first] = layout.rows.filter((row) => row.kind === "lane" && row.lane.lane_id === 100);
   expect(lanesBetween(layout, first!.y, first!.y + 100)).toEqual([100, 101, 102]);
   expect(lanesBetween(layout, -500, 1)).toEqual([]);
 });
 
-test("a picture of many lanes takes some of them, evenly", () => {
+test("a minimap of many lanes has some of them, evenly spread", () => {
   expect(evenLanes(tall(3), 200)).toEqual([0, 1, 2]);
   const some = evenLanes(tall(5000), 200);
   expect(some).toHaveLength(200);
   expect(some.slice(0, 3)).toEqual([0, 25, 50]);
 });
 
-test("what is on the screen stays there when a lane above it grows", () => {
+test("visible content stays in place when a lane above it grows", () => {
   const [before, after] = [tall(10), tall(10, [[2, 5]])];
   const y = before.rows.find((row) => row.kind === "lane" && row.lane.lane_id === 7)!.y;
   expect(sameRowAt(before, after, y + 3)).toBe(y + 3 + 5 * 16);

@@ -64,7 +64,7 @@ const VIEW: Window = { start: 1000, end: 2000 };
 /** Long after everything, so that no pause interferes. */
 const later = () => performance.now() + 1e6;
 
-test("what is on show is asked for once, with its surroundings", async () => {
+test("the visible window is requested once, with margins", async () => {
   const { loader, asked } = made();
   loader.want(VIEW, 100, 1, false, later());
   loader.want(VIEW, 100, 1, false, later() * 2);
@@ -89,7 +89,7 @@ test.each([
   expect(loader.blocks).not.toBeNull();
 });
 
-test("news ask again only where they can be seen, and not more often than agreed", async () => {
+test("new data is requested only if visible, and not more often than the interval", async () => {
   const { loader, asked } = made();
   const now = later();
   loader.want(VIEW, 100, 1, true, now);
@@ -102,7 +102,7 @@ test("news ask again only where they can be seen, and not more often than agreed
   expect(asked).toHaveLength(2);
 });
 
-test("an answer that came too late for where one is now is not waited for", () => {
+test("an outdated request is not waited for", () => {
   const { loader, asked } = made();
   const now = later();
   loader.want(VIEW, 100, 1, false, now);
@@ -111,7 +111,7 @@ test("an answer that came too late for where one is now is not waited for", () =
   expect(asked[0]!.signal.aborted).toBe(true);
 });
 
-test("a failure is reported, keeps the old picture, and is tried again", async () => {
+test("a failure is reported, keeps the old blocks, and is retried", async () => {
   const { loader, asked, errors } = made();
   loader.want(VIEW, 100, 1, false, later());
   await asked[0]!.answer();
@@ -124,7 +124,7 @@ test("a failure is reported, keeps the old picture, and is tried again", async (
   expect(asked).toHaveLength(3);
 });
 
-test("while a run is followed only its newest time is asked for, until it is time for a full look", async () => {
+test("while a run is followed only its newest time is requested, until a full request is due", async () => {
   const second = 1e9;
   const { loader, asked } = made((window) => ({
     ...empty(window),
@@ -152,7 +152,7 @@ test("while a run is followed only its newest time is asked for, until it is tim
   expect(asked[2]!.window.start).toBe(70 * second);
 });
 
-test("what is forgotten is asked for again in full, and stays on show until it comes", async () => {
+test("invalidated blocks are requested again, and stay visible until then", async () => {
   const { loader, asked } = made();
   loader.want(VIEW, 100, 1, false, 0);
   await asked[0]!.answer();
@@ -165,7 +165,7 @@ test("what is forgotten is asked for again in full, and stays on show until it c
 
 const near = (...lanes: number[]) => ({ inView: lanes, near: () => [...lanes, 8, 9] });
 
-test("of many lanes those around the view are asked for, and others when the view reaches them", async () => {
+test("of many lanes those near the viewport are requested, and others when it reaches them", async () => {
   const { loader, asked } = made();
   loader.want(VIEW, 100, 1, false, later(), near(1, 2));
   expect(asked[0]!.lanes).toEqual([1, 2, 8, 9]);
@@ -178,7 +178,7 @@ test("of many lanes those around the view are asked for, and others when the vie
   expect(loader.blocks!.onlyLanes).toEqual(new Set([2, 7, 8, 9]));
 });
 
-test("news of many lanes are asked for the lanes that are here", async () => {
+test("new data of many lanes is requested for the loaded lanes", async () => {
   const { loader, asked } = made((window) => ({
     ...empty(window),
     names: ["state"],

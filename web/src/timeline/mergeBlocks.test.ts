@@ -39,7 +39,7 @@ function shown(found: Blocks): Row[] {
   return rows;
 }
 
-test("what reaches into the new window is taken from the new answer, the rest stays", () => {
+test("blocks that extend into the new window come from the new response, the rest stays", () => {
   const old = blocks(0, 100, [
     [1, 0, "a", 0, 40],
     [1, 0, "b", 50, 95, true],
@@ -64,7 +64,7 @@ test("what reaches into the new window is taken from the new answer, the rest st
   expect(blockAt(merged, 1, 0, 60, 0)).toMatchObject({ name: "b", isOpen: false, end: 110 });
 });
 
-test("starts stay in order on each line, also where blocks overlap", () => {
+test("starts stay in order on each line, even if blocks overlap", () => {
   const old = blocks(0, 100, [
     [1, 0, "long", 0, 90],
     [1, 0, "short", 20, 30],
@@ -73,7 +73,7 @@ test("starts stay in order on each line, also where blocks overlap", () => {
   expect(shown(merged).map((row) => row[2])).toEqual(["long", "short"]);
 });
 
-test("steps stay with their blocks, and are unknown where one of both does not say them", () => {
+test("steps stay with their blocks, and are unknown if one response lacks them", () => {
   const withSteps = (found: Blocks, steps: readonly number[]): Blocks => ({ ...found, step: Float64Array.from(steps) });
   const old = withSteps(
     blocks(0, 100, [
@@ -91,7 +91,7 @@ test("steps stay with their blocks, and are unknown where one of both does not s
   expect(mergeBlocks(old, plain, window).step).toBeNull();
 });
 
-test("nothing piles up while a run is followed", () => {
+test("nothing accumulates while a run is followed", () => {
   let found = blocks(0, 100, [[1, 0, "a", 0, 99]]);
   for (let now = 100; now < 5000; now += 10) {
     found = mergeBlocks(found, blocks(now - 30, now + 50, [[1, 0, `name ${now % 3}`, now - 10, now - 1]]), {

@@ -16,7 +16,7 @@ function lane(rows: readonly Row[], pixelNs = 1): Packable {
 }
 const lines = (rows: readonly Row[], pixelNs?: number) => [...packLines(lane(rows, pixelNs))];
 
-test("spans that follow one another keep the line of their depth", () => {
+test("consecutive spans keep the line of their depth", () => {
   expect(
     lines([
       [0, 0, 100],
@@ -27,7 +27,7 @@ test("spans that follow one another keep the line of their depth", () => {
   ).toEqual([0, 0, 1, 1]);
 });
 
-test("twelve sessions at once are twelve stacks, each with what is inside right below it", () => {
+test("twelve concurrent sessions are twelve stacks, each with its children right below it", () => {
   const sessions = Array.from({ length: 12 }, (_, number): Row => [0, number, 1000 + number]);
   const phases = sessions.map(([, start], number): Row => [1, start + 100, start + 500, number]);
   const found = lines([...sessions, ...phases]);
@@ -35,7 +35,7 @@ test("twelve sessions at once are twelve stacks, each with what is inside right 
   expect(found.slice(12)).toEqual(found.slice(0, 12).map((line) => line + 1));
 });
 
-test("a line that is free again is used again", () => {
+test("a free line is reused", () => {
   expect(
     lines([
       [0, 0, 100],
@@ -55,7 +55,7 @@ test("an open span keeps its line", () => {
   ).toEqual([0, 1]);
 });
 
-test("a stack follows the parent, not by the depth, which may be unknown", () => {
+test("a stack follows the parent, not the depth, which may be unknown", () => {
   expect(
     lines([
       [0, 0, 1000],
@@ -67,7 +67,7 @@ test("a stack follows the parent, not by the depth, which may be unknown", () =>
   ).toEqual([0, 3, 1, 2, 4]);
 });
 
-test("spans too short to be seen one by one share a line", () => {
+test("spans too short to be seen individually share a line", () => {
   const short = Array.from({ length: 50 }, (_, place): Row => [0, place * 10, place * 10 + 15]);
   expect(new Set(lines(short, 10))).toEqual(new Set([0]));
   expect(new Set(lines(short, 1)).size).toBe(2);
@@ -78,7 +78,7 @@ describe("any lane", () => {
     seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
     return seed / 2 ** 32;
   };
-  test.each([1, 2, 3, 4, 5])("no two spans that run at once are drawn on one line (%d)", (seed) => {
+  test.each([1, 2, 3, 4, 5])("no two concurrent spans are drawn on one line (%d)", (seed) => {
     const next = random(seed);
     const rows = Array.from({ length: 300 }, (): Row => {
       const start = next() * 10_000;

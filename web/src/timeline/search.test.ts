@@ -28,7 +28,7 @@ describe("a search of the timeline", () => {
     const parsed = parseTimelineSearch(text);
     expect(parsed).toMatchObject({ query, words: "", problem: null });
   });
-  it("keeps words, and conditions on lanes apart", () => {
+  it("separates words from conditions on lanes", () => {
     expect(parseTimelineSearch("generate role:rollout rank:0-7")).toMatchObject({
       words: "generate",
       places: [
@@ -37,13 +37,13 @@ describe("a search of the timeline", () => {
       ],
     });
   });
-  it.each(["foo:bar", "status:nice", "longer:soon", "step:x"])("says what is wrong with %s", (text) =>
+  it.each(["foo:bar", "status:nice", "longer:soon", "step:x"])("describes the error in %s", (text) =>
     expect(parseTimelineSearch(text).problem).toMatch(/^(unknown|cannot parse)/),
   );
-  it("takes an address as text", () => expect(parseTimelineSearch("http://x").words).toBe("http://x"));
+  it("treats a URL as text", () => expect(parseTimelineSearch("http://x").words).toBe("http://x"));
 });
 
-test("lanes are found by process, host and name, and only those meant", () => {
+test("lanes are found by process, host and name, without false matches", () => {
   expect(found("rollout 17")).toEqual([2, 3]);
   expect(found("rollout 1")).toEqual([1]);
   expect(found("node-6")).toEqual([2, 3]);

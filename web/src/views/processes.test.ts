@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { reasonsOf } from "./processes";
 
-test("says what each process lost, and why", () => {
+test("shows what each process lost, and why", () => {
   const of = (process_id: string, kind: string, reason: string, count: number) => ({
     ...{ process_id, kind, reason, count },
     role: "rollout",

@@ -15,7 +15,7 @@ describe("gridOf", () => {
     expect(grid.rows).toEqual(["a · GPU 9", "a · GPU 10", "b · GPU 0"]);
     expect(grid.values).toEqual([[3], [2], [1]]);
   });
-  it("gives shares of totals, and nothing where a total is unknown", () => {
+  it("returns shares of totals, and nothing if a total is unknown", () => {
     const grid = gridOf([line("a", "0", [20, 40]), line("a", "1", [5, 5])], 1e9, [line("a", "0", [80, 80])]);
     expect(grid.values).toEqual([
       [0.25, 0.5],

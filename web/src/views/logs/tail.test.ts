@@ -19,7 +19,7 @@ const line = (time_ns: number, message: string): LogLine => ({
 });
 
 describe("mergeLines", () => {
-  it("shows a line that was asked for twice once", () => {
+  it("shows a line that was requested twice once", () => {
     expect(
       mergeLines([line(3, "c"), line(2, "b")], [line(2, "b"), line(1, "a")], 10).map((one) => one.message),
     ).toEqual(["c", "b", "a"]);
@@ -31,7 +31,7 @@ describe("mergeLines", () => {
       "a",
     ]);
   });
-  it("keeps two lines of one instant apart", () =>
+  it("keeps two lines with the same time separate", () =>
     expect(mergeLines([line(1, "a"), line(1, "b")], [], 10)).toHaveLength(2));
   it("forgets the oldest beyond the bound", () =>
     expect(mergeLines([line(3, "c")], [line(2, "b"), line(1, "a")], 2).map((one) => one.message)).toEqual(["c", "b"]));

@@ -11,7 +11,7 @@ it("puts rewards first and hardware last", () => {
   ]);
 });
 
-it("takes no training metric for hardware", () => {
+it("does not mistake a training metric for hardware", () => {
   expect(isHardware("tokens_per_second_per_gpu")).toBe(false);
   expect(isHardware("node_up")).toBe(true);
 });

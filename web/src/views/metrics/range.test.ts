@@ -21,9 +21,9 @@ describe("rangeOf", () => {
       end_ns: 21e9,
       width: 1e9,
     }));
-  it("knows nothing before the run has begun", () =>
+  it("is empty before the run has begun", () =>
     expect(rangeOf({ ...summary, start_ns: null }, whole, 10)).toBeNull());
-  it("asks the same again while a run grows within an interval", () => {
+  it("repeats the query while a run grows within an interval", () => {
     const grown = { ...summary, end_ns: 1601e9 };
     expect(rangeOf(grown, whole, 200)).toEqual(rangeOf(summary, whole, 200));
   });
@@ -33,5 +33,5 @@ describe("widths", () => {
   it("are round", () => expect(roundWidth(3600e9, 200)).toBe(30e9));
   it("keep the points of a run of milliseconds apart", () => expect(roundWidth(3e6, 240)).toBe(20_000));
   it("hold for years too", () => expect(roundWidth(365 * 86_400e9, 10)).toBe(37 * 86_400e9));
-  it("keep the number of steps on show bounded", () => expect(stepWidth(summary, 500)).toBe(2));
+  it("bound the number of visible steps", () => expect(stepWidth(summary, 500)).toBe(2));
 });

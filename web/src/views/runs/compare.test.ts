@@ -37,7 +37,7 @@ const other: RunData = {
 };
 
 describe("comparing runs", () => {
-  it("offers what both have, rewards before hardware", () =>
+  it("offers common metrics, rewards before hardware", () =>
     expect(commonQuantities(one, other)).toEqual([STEP_TIME, "reward", "gpu_power_watts"]));
   it("reads step times in seconds", () =>
     expect([...byStep(one, STEP_TIME)]).toEqual([

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { finished } from "./data";
 
-it("takes the sessions that have ended, in order of their submission", () => {
+it("uses the ended sessions, ordered by submission", () => {
   const found = finished([
     { session_id: "b", total_s: 2, submit_ts: 9 },
     { session_id: "c", submit_ts: 1 },

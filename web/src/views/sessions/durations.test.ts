@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { durationsByStep } from "./durations";
 
-test("durations are told for each step in order, and bad ends are counted", () => {
+test("durations are computed for each step in order, and bad outcomes are counted", () => {
   const sample = (step: number | null, total_s: number, status: string) => ({
     session_id: `${step} ${total_s}`,
     step,

@@ -23,7 +23,7 @@ const running: Session = {
 };
 
 describe("phasesOf", () => {
-  it("puts what surrounds the others first, so that it is drawn behind them", () => {
+  it("puts enclosing phases first, so that they are drawn behind the others", () => {
     expect(phasesOf(ended).map((phase) => phase.name)).toEqual(["execution", "generate", "generate"]);
   });
   it("keeps a running phase open", () => expect(phasesOf(running)[0]).toMatchObject({ end: null, outcome: "open" }));
