@@ -133,7 +133,7 @@ def _page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
 def _large_store(browser: Browser, words: list[str], size: Size, options: Options) -> Iterator[Figure]:
     """Measure first paint, and frames per second while the timeline moves, over a large run."""
     spans = _QUICK_SPANS if options.quick else _SPANS
-    say(f"page: a store of {spans:,} spans of {size.processes:,} processes (made once and kept)")
+    say(f"page: a store of {spans:,} spans of {size.processes:,} processes (generated once and cached)")
     end = size.suffix
     with running_server(words, data_dir=cached_data_dir(spans, size)) as server:
         server.get_json("/api/v1/summary", run=RUN_ID)  # opens the file

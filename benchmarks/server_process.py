@@ -100,7 +100,7 @@ def connect(url: str) -> http.client.HTTPConnection:
 
 @contextlib.contextmanager
 def running_server(words: Sequence[str] = (), data_dir: Path | None = None) -> Iterator[ServerProcess]:
-    """Run a server for a `with` block; without a data directory, in one that is deleted afterwards."""
+    """Run a server for a `with` block; without a data directory, in one that is deleted afterward."""
     with contextlib.ExitStack() as stack:
         place = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         arguments = [sys.executable, "-m", "rl_insight.cli", "server", "start", "--data-dir", str(place)]

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--source", action="append", metavar="NAME", help="ray, nvml or host; may be repeated")
     parser.add_argument("--compare-nvidia-smi", action="store_true", help="compare the readings with nvidia-smi")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to compare")
-    parser.add_argument("--load", action="store_true", help="keep the GPUs busy meanwhile")
+    parser.add_argument("--load", action="store_true", help="keep the GPUs busy during the comparison")
     return parser
 
 

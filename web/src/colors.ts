@@ -130,10 +130,10 @@ const LINE_CONTRAST = 3;
 /** A color for a thin line: darker or lighter if it has too little contrast with the theme's surface. */
 export function lineColor(color: string, theme: Theme): string {
   if (!/^#[0-9a-f]{6}$/i.test(color)) return color;
-  const towards = theme === "light" ? 0 : 255;
+  const toward = theme === "light" ? 0 : 255;
   let shown = color;
   for (let share = 0.04; contrast(shown, SURFACES[theme]) < LINE_CONTRAST; share += 0.04) {
-    const mixed = channels(color).map((value) => Math.round(value + (towards - value) * share));
+    const mixed = channels(color).map((value) => Math.round(value + (toward - value) * share));
     shown = `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
   }
   return shown;

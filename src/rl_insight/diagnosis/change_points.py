@@ -20,13 +20,13 @@ _LEAST_SHARE: Final = 0.05
 """Smaller relative changes of a level do not count."""
 _NEAR: Final = 2
 _AROUND: Final = 15
-"""Neighbors on each side that a value is compared with: further away the level may differ."""
+"""Neighbors on each side that a value is compared with: farther away, the level may differ."""
 _COUNTED: Final = 9
 """The mean of this many counts is three times as certain as one; more are not used, as levels drift."""
 
 
 class ChangePoint(NamedTuple):
-    """A change of a series at one of its places."""
+    """A change of a series at an index."""
 
     shape: Shape
     place: int
@@ -37,10 +37,10 @@ class ChangePoint(NamedTuple):
 
 
 def change_at(values: Sequence[float], place: int, *, is_count: bool = False) -> ChangePoint | None:
-    """Return how a series changes at a place or up to two places away; None if it does not.
+    """Return how a series changes at an index or up to two values away; None if it does not.
 
     A shift is where two levels fit the series best; a shift elsewhere does not count. A spike is a single value that
-    stands out from those before and after it. Counts are as noisy as their square root.
+    stands out from those before and after it. The noise of a count is its square root.
 
     >>> change_at([1.0, 1.1, 0.9, 1.0, 5.0, 5.1, 4.9, 5.0], 4)[:4]
     ('shift', 4, 1.0, 5.0)
@@ -73,9 +73,9 @@ def _spike(values: Sequence[float], place: int, *, is_count: bool) -> ChangePoin
         return None
     level = median(others)
     score = _score(level, values[place], max(noise(others), sqrt(max(level, 1.0)) if is_count else 0.0))
-    # Next to another value that stands out, it is the start or the end of something longer.
-    beside = max(abs(values[place - 1] - level), abs(values[place + 1] - level))
-    if score < LEAST_SPIKE or beside > abs(values[place] - level) / 2:
+    # Next to another outlier, it is the start or the end of something longer.
+    adjacent = max(abs(values[place - 1] - level), abs(values[place + 1] - level))
+    if score < LEAST_SPIKE or adjacent > abs(values[place] - level) / 2:
         return None
     return ChangePoint("spike", place, level, values[place], score)
 

@@ -22,7 +22,7 @@ export function HoverDetail({ hover, origin }: { hover: Hover; origin: number })
       <div>
         {isOne
           ? formatDuration(block.end - block.start)
-          : `${formatCount(block.count)} spans, ${formatDuration(block.busy)} in all`}
+          : `${formatCount(block.count)} spans, ${formatDuration(block.busy)} in total`}
         {block.isOpen && <span className="warning"> still open</span>}
         {block.errors > 0 && <span className="bad"> {isOne ? "error" : `${formatCount(block.errors)} errors`}</span>}
       </div>

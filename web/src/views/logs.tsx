@@ -306,7 +306,7 @@ function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
         view="timeline"
         state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9, { lane: line.lane_id })}
       >
-        what else happened then
+        what else happened at this time
       </ViewLink>,
     ],
   ];

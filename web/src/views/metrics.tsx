@@ -30,10 +30,10 @@ const PROCESS_LABELS = ["role", "rank", "host", "process_id"];
 const AGGREGATIONS = ["", "avg", "sum", "min", "max", "last", "count", "rate", "increase"] as const;
 /** The weight of a point relative to the next one. */
 const SMOOTHING = [
-  { value: "0", label: "not at all" },
-  { value: "0.6", label: "a little" },
-  { value: "0.9", label: "more" },
-  { value: "0.97", label: "much" },
+  { value: "0", label: "none" },
+  { value: "0.6", label: "light" },
+  { value: "0.9", label: "medium" },
+  { value: "0.97", label: "strong" },
 ];
 
 /** Any metric over time or steps. */

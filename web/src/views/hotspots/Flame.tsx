@@ -92,7 +92,7 @@ function NodeFacts({ name, node, share }: { name: string; node: FlameNode; share
   return (
     <>
       <strong>{shorten(name, 300)}</strong>
-      <div>{`${formatDuration(node.total_ns)} in all, ${formatShare(share)} of what is on show`}</div>
+      <div>{`${formatDuration(node.total_ns)} in total, ${formatShare(share)} of the visible time`}</div>
       <div className="muted">{`at least one ran for ${formatDuration(node.wall_ns)}`}</div>
       {node.count > 0 && (
         <div className="muted">{`${formatCount(node.count)} spans${node.errors > 0 ? `, ${formatCount(node.errors)} with an error` : ""}`}</div>
