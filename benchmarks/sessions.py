@@ -25,14 +25,14 @@ def run(options: Options) -> Iterator[Figure]:
     """Measure the caller's side of sessions."""
     say("sessions: a session with three phases")
     rounds = 20 if options.quick else 300
-    alternated: dict[str, float] = {}
+    paired: dict[str, float] = {}
     with recording({"backend": "none"}) as monitor, tempfile.TemporaryDirectory() as folder:
         contenders = {"ours": _sessions(monitor), "marks": _marked_sessions(monitor)}
         costs = measure_calls(contenders, rounds=rounds, between=monitor.flush)
         if _AREAL.exists():
             pair = {"ours": _plain_sessions(monitor), "AReaL": areal_sessions(_original_areal(folder))}
             # The median round has no file write, which AReaL's caller pays for after every 256 sessions.
-            alternated = measure_calls(pair, rounds=rounds, between=monitor.flush)
+            paired = measure_calls(pair, rounds=rounds, between=monitor.flush)
         else:
             say("sessions: AReaL's tracer is not measured: run `make originals`")
         losses = monitor.get_status()["losses"]
@@ -40,9 +40,9 @@ def run(options: Options) -> Iterator[Figure]:
             raise RuntimeError(f"events were lost, so the figures are meaningless: {losses}")
     off = measure_calls({"off": _sessions(Monitor())}, rounds=rounds)
     yield Figure("session with 3 phases", costs["ours"] / 1000, "µs", budget=12.0)
-    if alternated:
-        yield Figure("session with 3 phases, AReaL's tracer", alternated["AReaL"] / 1000, "µs")
-        yield Figure("session with 3 phases, ours to AReaL's", alternated["ours"] / alternated["AReaL"], "×", budget=0.5)
+    if paired:
+        yield Figure("session with 3 phases, AReaL's tracer", paired["AReaL"] / 1000, "µs")
+        yield Figure("session with 3 phases, ours to AReaL's", paired["ours"] / paired["AReaL"], "×", budget=0.5)
     yield Figure("session with 3 phases, 2 marks, a counter", costs["marks"] / 1000, "µs")
     yield Figure("session with 3 phases, disabled", off["off"] / 1000, "µs")
 

@@ -19,7 +19,7 @@ from examples.async_grpo.faults import FAULTS, Fault
 from examples.async_grpo.interruptions import Interruptions
 from examples.async_grpo.rollout import run_rollout_worker
 from examples.async_grpo.settings import Links, Settings
-from examples.async_grpo.summary import Summary, SummaryError, summarise_api, summarise_files
+from examples.async_grpo.summary import Summary, SummaryError, summarize_api, summarize_files
 from examples.async_grpo.tool import run_tool_server
 from examples.async_grpo.trainer import run_trainer
 from examples.async_grpo.weights import WeightStore
@@ -76,15 +76,15 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
             signal.pause()
     except KeyboardInterrupt:
         code = INTERRUPTED
-    print(summarise(destination, run_id).text())
+    print(summarize(destination, run_id).text())
     return code
 
 
-def summarise(destination: Destination, run_id: str) -> Summary:
+def summarize(destination: Destination, run_id: str) -> Summary:
     """Read the run back from where it was recorded."""
     if destination.url is not None:
-        return summarise_api(destination.url, destination.token, run_id)
-    return summarise_files(destination.directory or Path())
+        return summarize_api(destination.url, destination.token, run_id)
+    return summarize_files(destination.directory or Path())
 
 
 def train(context: SpawnContext, settings: Settings) -> None:

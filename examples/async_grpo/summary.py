@@ -73,7 +73,7 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarise_files(directory: Path) -> Summary:
+def summarize_files(directory: Path) -> Summary:
     """Read a run back from the files that its processes wrote."""
     summary = Summary()
     roles: dict[str, str] = {}
@@ -132,7 +132,7 @@ class Api:
         return lines
 
 
-def summarise_api(url: str, token: str | None, run_id: str) -> Summary:
+def summarize_api(url: str, token: str | None, run_id: str) -> Summary:
     """Query the summary of a run from a server."""
     api = Api(url, token, run_id)
     run = api.get("summary")

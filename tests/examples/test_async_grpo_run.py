@@ -13,7 +13,7 @@ import pytest
 
 from examples.async_grpo import destination
 from examples.async_grpo.launcher import parse
-from examples.async_grpo.summary import summarise_files
+from examples.async_grpo.summary import summarize_files
 from rl_insight.config.paths import find_local_server
 from rl_insight.schema.records import EventRecord, HistogramRecord, LogRecord, LossRecord, SampleRecord, SpanRecord
 
@@ -123,7 +123,7 @@ def test_logs_belong_to_the_span_in_which_they_were_said(recording):
 
 
 def test_summary_agrees_with_what_was_recorded(finished, recording):
-    summary = summarise_files(finished.directory)
+    summary = summarize_files(finished.directory)
     assert set(summary.rewards) == set(range(1, STEPS + 1))
     assert summary.processes == {"rollout": 3, "tool": 1, "trainer": 1}
     assert summary.spans["train_step"].count == STEPS

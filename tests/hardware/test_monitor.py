@@ -266,7 +266,7 @@ def test_ranks_that_share_a_machine_watch_only_themselves(monkeypatch, recording
         assert recording.samples("node_memory_used_bytes") == []
 
 
-def test_works_without_an_initialised_monitor():
+def test_works_without_an_initialized_monitor():
     with HardwareMonitor(3600, [HostSource()]) as hardware:
         assert hardware.flush(20)["ray/cpu_ram_used_gb.avg"] > 0
 

@@ -162,5 +162,5 @@ def test_ray_without_its_metrics_agent_is_a_clear_warning(caplog):
     assert caplog.text.count("ray[default]") == 1
 
 
-def test_ray_that_is_not_initialised_is_not_available():
+def test_ray_that_is_not_initialized_is_not_available():
     assert not RaySource().is_available()

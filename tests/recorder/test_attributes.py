@@ -27,7 +27,7 @@ def recorded(captured, value, key="value"):
     return captured.spans[-1].attributes.get(key, "absent")
 
 
-class Colour(enum.IntEnum):
+class Color(enum.IntEnum):
     RED = 3
 
 
@@ -57,7 +57,7 @@ class Point(NamedTuple):
         ("", ""),
         ("π \x00 \n", "π \x00 \n"),
         (b"raw", "b'raw'"),
-        (Colour.RED, 3),
+        (Color.RED, 3),
         (Name("x"), "x"),
         (Path("/tmp/x"), "/tmp/x"),
         ([1, [2.5, "x"], None], [1, [2.5, "x"], None]),

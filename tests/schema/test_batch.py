@@ -257,7 +257,7 @@ def test_trailing_bytes_are_refused(payload):
         decode(payload + b"\x00")
 
 
-SPOILT = {
+CORRUPTED = {
     "a column one row short": (("spans", "name"), column("I", 1, 1), "spans.name has 8 bytes, not 3 rows"),
     "a column one row long": (("events", "step"), column("q", 1, 1, 1), "events.step has 24 bytes, not 2 rows"),
     "a column with half a number": (("samples", "value"), b"\x00" * 63, "samples.value has 63 bytes"),
@@ -278,7 +278,7 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize(("path", "value", "message"), SPOILT.values(), ids=SPOILT.keys())
+@pytest.mark.parametrize(("path", "value", "message"), CORRUPTED.values(), ids=CORRUPTED.keys())
 def test_contradictions_are_refused_and_named(content, path, value, message):
     place = content
     for key in path[:-1]:
@@ -304,7 +304,7 @@ def test_another_major_version_is_refused_by_a_message_that_names_both(content, 
         decode(msgspec.msgpack.encode(content))
 
 
-def test_another_major_version_is_recognised_whatever_else_changed():
+def test_another_major_version_is_recognized_whatever_else_changed():
     with pytest.raises(UnsupportedVersionError):
         decode(msgspec.msgpack.encode({"version": [2, 0], "process": 3, "spans": "different"}))
 

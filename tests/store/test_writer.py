@@ -169,7 +169,7 @@ def test_close_writes_what_waits_and_then_refuses(directory, make):
         Submitted(writer, maker.build(), 10)
 
 
-def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, make, poison):
+def test_one_bad_batch_does_not_affect_its_neighbors(directory, held, make, poison):
     writer = StoreWriter(directory)
     good, bad = make("good"), make("bad")
     bad.span(poison)

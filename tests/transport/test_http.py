@@ -155,7 +155,7 @@ def test_busy_server_is_asked_again_when_it_said(make_transport, receiver, helpe
     assert transport.losses == []
 
 
-def test_retry_after_is_honoured_even_by_flush(make_transport, receiver, helpers):
+def test_retry_after_is_honored_even_by_flush(make_transport, receiver, helpers):
     receiver.answers = [helpers.Refusal(429, retry_after="250")]
     transport = make_transport()
     send(transport, helpers, [1])

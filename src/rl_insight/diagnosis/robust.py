@@ -173,7 +173,7 @@ def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, 
     >>> [column.tolist() for column in merged(keys, starts, ends)]
     [[7, 7, 8], [0, 5, 0], [4, 8, 1]]
     """
-    order = np.argsort(starts, kind="stable")  # by their ends, they are nearly sorted
+    order = np.argsort(starts, kind="stable")  # input is ordered by ends, so starts are nearly sorted
     order = order[stable_order(keys[order])]
     keys, starts, ends = keys[order], starts[order], ends[order]
     is_first = np.concatenate([[True], (keys[1:] != keys[:-1]) | (starts[1:] > _reached(keys, ends)[:-1])])

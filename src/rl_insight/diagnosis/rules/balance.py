@@ -28,7 +28,7 @@ class Share:
     idle: float
     """Share without any work, whether recorded as a wait or not at all."""
     waits: list[Interval]
-    """When its first process waited."""
+    """The waits of its first process that waited."""
     busy: list[Interval]
 
 
