@@ -51,7 +51,7 @@ def model_at_the_end(cursor):
     tick, last_ns = feed.first_ns, feed.newest_ns
     while tick < last_ns + 10 * SECOND:
         tick += 5 * SECOND
-        model.apply(feed.moment(tick))
+        model.apply(feed.tick(tick))
     return model
 
 

@@ -258,7 +258,7 @@ def test_coverage_of_a_run_that_was_never_diagnosed_costs_its_last_minutes(make_
     assert "stuck_engine" in missing
     assert "non_finite" not in missing
     with services.runs.open("r1") as store, store.reader() as cursor:
-        spans = ReplayFeed(cursor).last_moment().spans
+        spans = ReplayFeed(cursor).last_tick().spans
     assert 100 < len(spans.end_ns) < 200
 
 
@@ -333,7 +333,7 @@ def test_a_later_server_reports_that_a_finding_is_resolved_and_nothing_about_old
     make_services, client_of, receiver, wait_until, monkeypatch
 ):
     url, got = receiver
-    monkeypatch.setattr(LiveDiagnosis.evaluate, "__defaults__", (0.0,))  # one moment at a time
+    monkeypatch.setattr(LiveDiagnosis.evaluate, "__defaults__", (0.0,))  # one tick at a time
     monkeypatch.setattr(diagnosis, "_CATCH_UP_S", 0.01)
     headers = {"content-type": "application/vnd.rl-insight.frames"}
     parts = (

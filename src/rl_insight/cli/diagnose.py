@@ -9,7 +9,7 @@ import typer
 
 from rl_insight.cli.completion import complete_rules, one_of
 from rl_insight.cli.console import say, say_json, working
-from rl_insight.cli.exporting import moment_ns
+from rl_insight.cli.exporting import parse_time_ns
 from rl_insight.cli.opening import AsJson, Run, RunWords, local_runs, opened_run, run_id_of, run_or_files, server_with
 from rl_insight.cli.place import call, current_directory, current_server
 from rl_insight.cli.transfer import LONG_TIMEOUT_S
@@ -66,8 +66,8 @@ def diagnose(
     chosen = frozenset(name.strip() for name in rules.split(",") if name.strip()) if rules else None
     for name in chosen or ():
         check_rule(name)
-    step, moment = _moment(at)
-    how = {"at_ns": moment, "at_step": step, "only": sorted(chosen) if chosen else None, "rules": _rules(config)}
+    step, at_ns = _step_or_time(at)
+    how = {"at_ns": at_ns, "at_step": step, "only": sorted(chosen) if chosen else None, "rules": _rules(config)}
     report = _replay(run, paths, how)
     shown = report.findings if explained else queries.top_findings(report.findings)
     if as_json:
@@ -113,11 +113,11 @@ def _server_rules() -> Mapping[str, Any]:
     return {} if record is None else record.diagnosis_rules
 
 
-def _moment(at: str | None) -> tuple[int | None, int | None]:
+def _step_or_time(at: str | None) -> tuple[int | None, int | None]:
     """Parse `--at`: a step, or a time."""
     if at is None:
         return None, None
-    return (int(at), None) if at.lstrip("-").isdecimal() else (None, moment_ns(at))
+    return (int(at), None) if at.lstrip("-").isdecimal() else (None, parse_time_ns(at))
 
 
 def _mute(run: str | None, rule: str, *, muted: bool) -> None:

@@ -44,7 +44,9 @@ def export(
     from rl_insight.exchange.exporting.exporter import check_selection, export_run
     from rl_insight.exchange.exporting.rows import Selection
 
-    selection = Selection(start_ns=moment_ns(start), end_ns=moment_ns(end), step=step, session_id=session, lane=lane)
+    selection = Selection(
+        start_ns=parse_time_ns(start), end_ns=parse_time_ns(end), step=step, session_id=session, lane=lane
+    )
     run = given_run(word, run)
     if server_with(run) is not None:
         conditions = {"run": run_id_of(run), "format": file_format, **msgspec.structs.asdict(selection)}
@@ -79,7 +81,7 @@ def _fetch(conditions: dict[str, Any], output: Path) -> int:
     return int(headers[RECORDS_HEADER])
 
 
-def moment_ns(text: str | None) -> int | None:
+def parse_time_ns(text: str | None) -> int | None:
     """Parse a time: ISO 8601 (local time unless it has a zone), or seconds since 1970."""
     if text is None:
         return None

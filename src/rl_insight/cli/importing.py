@@ -11,7 +11,7 @@ import typer
 
 from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, warn, working
-from rl_insight.cli.exporting import moment_ns
+from rl_insight.cli.exporting import parse_time_ns
 from rl_insight.cli.opening import AsJson, destination
 from rl_insight.cli.place import current_directory
 from rl_insight.diagnosis.words import counted
@@ -72,7 +72,7 @@ def import_(
             data_dir=current_directory(),
             run_id=run,
             file_format=None if file_format == "auto" else file_format,
-            origin_ns=moment_ns(origin) or 0,
+            origin_ns=parse_time_ns(origin) or 0,
             on_progress=show,
         )
         if follow:

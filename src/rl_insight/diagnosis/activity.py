@@ -24,16 +24,16 @@ _KEPT_GENERATIONS = 100
 Work = tuple[str, str]
 """A role and the name of a state or phase."""
 
-_KEPT_EVALUATIONS: Final = 720
+_KEPT_TICKS: Final = 720
 _BEFORE_NS: Final = 300 * SECOND
 _LEAST_SPANS: Final = 3
 _LEAST_KINDS: Final = 3
 _LATE_NS: Final = 5 * SECOND
-"""Work that ended in a window is recorded under the next evaluation time."""
+"""Work that ended in a window is recorded under the next tick."""
 
 
 class _Noted(NamedTuple):
-    """The intervals of one evaluation, by key and start; those of a key do not touch."""
+    """The intervals of one tick, by key and start; those of a key do not touch."""
 
     keys: Column
     """Twice the number of the process, plus one if it waited."""
@@ -45,7 +45,7 @@ class ActivityBook:
     """When processes were recently busy or waiting; in columns, because there may be ten thousand processes."""
 
     def __init__(self) -> None:
-        self._evaluations: deque[_Noted] = deque()
+        self._ticks: deque[_Noted] = deque()
         self._processes: set[int] = set()
         self._kept = 0
 
@@ -58,11 +58,11 @@ class ActivityBook:
             return
         noted = _Noted(*merged(2 * owners + is_wait, spans.start_ns, spans.end_ns))
         self._processes.update(np.unique(noted.keys // 2).tolist())
-        self._evaluations.append(noted)
+        self._ticks.append(noted)
         self._kept += noted.keys.size
         most = max(_KEPT_INTERVALS, _KEPT_OF_EACH * len(self._processes))
-        while self._kept > most and len(self._evaluations) > 1:
-            self._kept -= self._evaluations.popleft().keys.size
+        while self._kept > most and len(self._ticks) > 1:
+            self._kept -= self._ticks.popleft().keys.size
 
     def busy(self, process: int, start_ns: int, end_ns: int) -> list[Interval]:
         """Return when a process was busy in a window, without overlaps and in order."""
@@ -74,20 +74,20 @@ class ActivityBook:
 
     def _between(self, key: int, start_ns: int, end_ns: int) -> list[Interval]:
         found: list[Interval] = []
-        for noted in self._evaluations:
+        for noted in self._ticks:
             first, last = np.searchsorted(noted.keys, (key, key + 1)).tolist()
             found += zip(noted.starts[first:last].tolist(), noted.ends[first:last].tolist(), strict=True)
         return union(clipped(found, start_ns, end_ns))
 
     def busy_by_group(self, groups: Mapping[int, str], start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
         """Return when any process of a group was busy in a window; `groups` has the group of each process."""
-        if not self._evaluations or not groups:
+        if not self._ticks or not groups:
             return {}
         names = sorted(set(groups.values()))
         place = {name: number for number, name in enumerate(names)}
         group_of = np.full(max(*self._processes, *groups) + 1, -1)
         group_of[list(groups)] = [place[name] for name in groups.values()]
-        keys, starts, ends = map(np.concatenate, zip(*self._evaluations, strict=True))
+        keys, starts, ends = map(np.concatenate, zip(*self._ticks, strict=True))
         of_interval = np.where(keys % 2 == 0, group_of[keys // 2], -1)
         is_asked = (of_interval >= 0) & (starts < end_ns) & (ends > start_ns)
         if not is_asked.any():
@@ -100,9 +100,9 @@ class ActivityBook:
         return found
 
     def forget(self, until_ns: int) -> None:
-        """Drop the evaluations in which everything ended before a time."""
-        while self._evaluations and int(self._evaluations[0].ends.max()) < until_ns:
-            self._kept -= self._evaluations.popleft().keys.size
+        """Drop the ticks in which everything ended before a time."""
+        while self._ticks and int(self._ticks[0].ends.max()) < until_ns:
+            self._kept -= self._ticks.popleft().keys.size
 
 
 class Call(NamedTuple):
@@ -170,16 +170,16 @@ class PaceBook:
     """
 
     def __init__(self) -> None:
-        self._evaluations: deque[tuple[int, dict[Work, tuple[float, int]]]] = deque(maxlen=_KEPT_EVALUATIONS)
+        self._ticks: deque[tuple[int, dict[Work, tuple[float, int]]]] = deque(maxlen=_KEPT_TICKS)
 
     def begin(self, as_of_ns: int) -> None:
-        """Begin an evaluation."""
-        self._evaluations.append((as_of_ns, {}))
+        """Begin a tick."""
+        self._ticks.append((as_of_ns, {}))
 
     def note(self, work: Work, seconds: Column) -> None:
-        """Add the durations of one kind of work in this evaluation."""
+        """Add the durations of one kind of work in this tick."""
         if seconds.size and state_kind(work[1]) != "wait":
-            self._evaluations[-1][1][work] = (float(np.median(seconds)), seconds.size)
+            self._ticks[-1][1][work] = (float(np.median(seconds)), seconds.size)
 
     def slowdown(self, start_ns: int, end_ns: int, without: str | None = None) -> float:
         """Return how much longer all work took in a window than in the five minutes before it; at least 1.
@@ -195,7 +195,7 @@ class PaceBook:
         """Return the time of each kind of work that ended in a window at least `least` times."""
         seconds: dict[Work, list[float]] = {}
         counts: dict[Work, int] = {}
-        for as_of_ns, kinds in reversed(self._evaluations):
+        for as_of_ns, kinds in reversed(self._ticks):
             if as_of_ns <= start_ns:
                 break
             if as_of_ns > end_ns:

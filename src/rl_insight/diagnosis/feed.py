@@ -1,6 +1,6 @@
 """Reads a run from the store: all of it in order, or the records that have arrived since the last time.
 
-Both return the same moments, so replaying a stored run gives the same diagnosis as watching it live.
+Both return the same ticks, so replaying a stored run gives the same diagnosis as watching it live.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ _BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offs
 
 
 @dataclass(slots=True)
-class Moment:
-    """Everything that happened since the previous moment, and what is running now."""
+class Tick:
+    """Everything that happened since the previous tick, and what is running now."""
 
     as_of_ns: int
     spans: SpanTable | None
@@ -122,7 +122,7 @@ class Moment:
 
 
 class Feed(RunCatalog):
-    """The base of both readers: the catalog, the rows in flight, and the moments built from them."""
+    """The base of both readers: the catalog, the rows in flight, and the ticks built from them."""
 
     _cursor: Cursor
 
@@ -140,8 +140,8 @@ class Feed(RunCatalog):
         self.first_ns = self.newest_ns = 0
         """The start of the first record, and the end of the latest one."""
 
-    def moment(self, as_of_ns: int) -> Moment:
-        """Return what happened since the previous moment."""
+    def tick(self, as_of_ns: int) -> Tick:
+        """Return what happened since the previous tick."""
         spans = self._spans.advance(as_of_ns)
         sessions = self._sessions.advance(as_of_ns)
         oldest = as_of_ns - _OPEN_AFTER_NS
@@ -149,7 +149,7 @@ class Feed(RunCatalog):
         running = [] if begun is None else begun.rows(self.names)
         running += [row for row in self._open_spans if row.start_ns <= oldest]
         pending = [row for row in (*self._sessions.open(), *self._open_sessions) if row.start_ns <= oldest]
-        return Moment(
+        return Tick(
             as_of_ns,
             spans,
             running,
@@ -252,22 +252,22 @@ class ReplayFeed(Feed):
                 process.last_seen_ns, process.is_live = last_seen_ns, True
                 process.ended, process.heartbeat_s = _read_last_seen(text)
 
-    def moment(self, as_of_ns: int) -> Moment:
-        """Return what happened since the previous moment."""
+    def tick(self, as_of_ns: int) -> Tick:
+        """Return what happened since the previous tick."""
         while self._read_until < as_of_ns:
             first = max(self._read_until, self.first_ns - 1)
             self._read_slice(first, max(first + _SLICE_NS, self.first_ns))
-        return super().moment(as_of_ns)
+        return super().tick(as_of_ns)
 
     def begin_at(self, time_ns: int) -> None:
         """Skip everything before a time."""
         self._read_until = max(self._read_until, time_ns)
 
-    def last_moment(self) -> Moment:
-        """Return the last minutes of the run as one moment, at a cost that does not grow with the run."""
+    def last_tick(self) -> Tick:
+        """Return the last minutes of the run as one tick, at a cost that does not grow with the run."""
         last_ns = self.newest_ns
         self.begin_at(last_ns - _SLICE_NS)
-        return self.moment(last_ns)
+        return self.tick(last_ns)
 
     def _read_slice(self, first: int, last: int) -> None:
         self._read_until = last

@@ -1,4 +1,4 @@
-"""A run as of a point in time, as rules see it. Each `Moment` adds what happened since the previous one."""
+"""A run as of a point in time, as rules see it. Each `Tick` adds what happened since the previous one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, PaceBook, calls_in
 from rl_insight.diagnosis.counted import CountedSteps, Leaders
-from rl_insight.diagnosis.feed import Feed, Moment
+from rl_insight.diagnosis.feed import Feed, Tick
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
 from rl_insight.diagnosis.robust import Column, Durations, quantile
@@ -93,21 +93,21 @@ class RunModel:
         self._is_warm = False
         """Whether enough steps have finished for durations to be typical."""
         self.memo: dict[object, Any] = {}
-        """Results of this evaluation that several rules share."""
+        """Results of this tick that several rules share."""
 
-    # -- applying a moment
+    # -- applying a tick
 
-    def apply(self, moment: Moment) -> None:
-        """Advance to a moment."""
-        self.as_of_ns = moment.as_of_ns
-        self.first_ns = self.first_ns or moment.as_of_ns
-        self.open_spans, self.open_sessions = moment.open_spans, moment.open_sessions
-        self.losses = moment.losses
+    def apply(self, tick: Tick) -> None:
+        """Advance to a tick."""
+        self.as_of_ns = tick.as_of_ns
+        self.first_ns = self.first_ns or tick.as_of_ns
+        self.open_spans, self.open_sessions = tick.open_spans, tick.open_sessions
+        self.losses = tick.losses
         # A stored run also has processes that had not started yet.
         self._workers = [
             process
             for process in self.processes.values()
-            if not process.is_target and process.started_ns + process.clock_offset_ns <= moment.as_of_ns
+            if not process.is_target and process.started_ns + process.clock_offset_ns <= tick.as_of_ns
         ]
         # Nearly all are live, and calling `state_of` for each of ten thousand takes ten times as long.
         patience = {beat: silence_ns(beat) for beat in {process.heartbeat_s for process in self._workers}}
@@ -120,29 +120,29 @@ class RunModel:
         self.memo.clear()
         if self.steps.closed:
             self.activity.forget(self.steps.closed[-1].start_ns)  # rules have evaluated the steps before
-        self._note_gap(moment)
-        if moment.spans is not None:
-            self._choose_lead(moment.spans)
+        self._note_gap(tick)
+        if tick.spans is not None:
+            self._choose_lead(tick.spans)
         self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)
         self._is_warm = self.steps.total >= WARM_UP_STEPS
-        if moment.spans is not None and moment.spans.size:
-            self._apply_spans(moment.spans)
-            self.last_activity_ns = max(self.last_activity_ns, int(moment.spans.end_ns[-1]))
-        for row in moment.open_spans:
+        if tick.spans is not None and tick.spans.size:
+            self._apply_spans(tick.spans)
+            self.last_activity_ns = max(self.last_activity_ns, int(tick.spans.end_ns[-1]))
+        for row in tick.open_spans:
             if self.role_of_lane(row.lane_id) == self.lead and row.step is not None:
                 self.steps.note_open(row.start_ns, row.step, self.process_of_lane(row.lane_id).generation)
-        for session in moment.sessions:
+        for session in tick.sessions:
             self.sessions.append(session)
             self.last_activity_ns = max(self.last_activity_ns, session.end_ns)
-        self.sessions_seen += len(moment.sessions)
-        for event in moment.events:
+        self.sessions_seen += len(tick.sessions)
+        for event in tick.events:
             if event.name == "error":
                 self.last_error[event.process] = event
             elif event.name == STACKS_EVENT:
                 self.stacks[self._subject(event)] = event
             else:
                 self.events.append(event)
-        self.new_steps = self._close_steps(moment.marks, self._apply_samples(moment.samples))
+        self.new_steps = self._close_steps(tick.marks, self._apply_samples(tick.samples))
         self.roles.settle(self.as_of_ns)
 
     def _subject(self, event: EventRow) -> int:
@@ -152,12 +152,12 @@ class RunModel:
             return event.process
         return next((one.number for one in self.processes.values() if one.process_id == process_id), event.process)
 
-    def _note_gap(self, moment: Moment) -> None:
+    def _note_gap(self, tick: Tick) -> None:
         """Record how long nothing had finished before something did."""
-        ends = [moment.sessions[0].end_ns] if moment.sessions else []
-        first = None if moment.spans is None or not moment.spans.size else moment.spans
+        ends = [tick.sessions[0].end_ns] if tick.sessions else []
+        first = None if tick.spans is None or not tick.spans.size else tick.spans
         ends += [] if first is None else [int(first.end_ns[0])]
-        ends += [moment.marks[0].time_ns] if moment.marks else []
+        ends += [tick.marks[0].time_ns] if tick.marks else []
         is_warming_up = self.steps.current is not None and self.steps.total < WARM_UP_STEPS
         if not ends or not self.last_activity_ns or is_warming_up:
             return

@@ -199,7 +199,7 @@ class RoleRule(Rule):
         """Return the faults in a step of a role, while steps of the run take `step_s`."""
 
 
-class MomentRule(Rule):
+class TickRule(Rule):
     """A rule that watches the clock; it is evaluated at every tick until the run has ended."""
 
     confirmation = TICKS
@@ -214,7 +214,7 @@ class MomentRule(Rule):
         """Return the faults as of now."""
 
 
-class DeviceRule(MomentRule):
+class DeviceRule(TickRule):
     """A rule that judges each device by the readings of its last window."""
 
     devices: ClassVar[Literal["gpus", "hosts", "engines"]]

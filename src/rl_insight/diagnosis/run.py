@@ -62,14 +62,14 @@ class Diagnosis:
     def advance(self, first_ns: int, until_ns: int, budget_s: float | None = None) -> bool:
         """Evaluate every tick up to a time; returns False if the budget ran out first."""
         began = time.perf_counter()
-        tick = self.as_of_ns or first_ns // TICK_NS * TICK_NS
-        while tick + TICK_NS <= until_ns:
-            tick += TICK_NS
-            self.model.apply(self.feed.moment(tick))
+        tick_ns = self.as_of_ns or first_ns // TICK_NS * TICK_NS
+        while tick_ns + TICK_NS <= until_ns:
+            tick_ns += TICK_NS
+            self.model.apply(self.feed.tick(tick_ns))
             self.engine.evaluate(self.model)
-            self.as_of_ns = tick
+            self.as_of_ns = tick_ns
             if budget_s is not None and time.perf_counter() - began > budget_s:
-                return tick + TICK_NS > until_ns
+                return tick_ns + TICK_NS > until_ns
         return True
 
 
@@ -101,10 +101,10 @@ def replay(
     if at_step is None:
         diagnosis.advance(first, until + TICK_NS)
     else:
-        moment = first
-        while moment < until and not any(one.number >= at_step for one in diagnosis.model.new_steps):
-            moment += TICK_NS
-            diagnosis.advance(first, moment)
+        tick_ns = first
+        while tick_ns < until and not any(one.number >= at_step for one in diagnosis.model.new_steps):
+            tick_ns += TICK_NS
+            diagnosis.advance(first, tick_ns)
     findings = list(diagnosis.engine.run_findings.values())
     only = settings.only if settings else None
     if only is not None:
@@ -123,7 +123,7 @@ def sketch_coverage(cursor: Cursor) -> list[Coverage]:
     """Return the rules that lack their inputs in the last minutes of a run that was never diagnosed."""
     feed = ReplayFeed(cursor)
     diagnosis = Diagnosis(feed)
-    diagnosis.model.apply(feed.last_moment())
+    diagnosis.model.apply(feed.last_tick())
     return diagnosis.engine.coverage(diagnosis.model)
 
 

@@ -1,4 +1,4 @@
-"""Spans as columns: a large run has tens of thousands per evaluation, and rules read few of them individually."""
+"""Spans as columns: a large run has tens of thousands per tick, and rules read few of them individually."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _USUAL_ERRORS = 0.01
 
 
 def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int | None = None) -> list[Call]:
-    """Return the calls that ended in the last steps up to one; with `enough`, that many, or all of the step's if more."""
+    """Return the calls that ended in the last steps up to one; with `enough`, that many, or all of the step if more."""
     closed = model.steps.closed
     last = next(place for place in range(len(closed) - 1, -1, -1) if closed[place] is step)
     calls = model.calls_between(key, closed[max(0, last - _WINDOW + 1)].start_ns, step.end_ns)

@@ -10,7 +10,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout, state_kind
 from rl_insight.diagnosis.robust import baseline, median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
-from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, MomentRule, Parameter, StepRule, engine_input
+from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, Parameter, StepRule, TickRule, engine_input
 from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
@@ -30,7 +30,7 @@ def _waiting_s(model: RunModel, process: ProcessRow | None) -> float:
     return max(ages)
 
 
-class DeadEngine(MomentRule):
+class DeadEngine(TickRule):
     """An engine or rollout process is dead, and the trainer is waiting for it."""
 
     threshold = (

@@ -9,7 +9,7 @@ from rl_insight.diagnosis.model import PATIENT_KINDS, RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
-from rl_insight.diagnosis.rule import NUMBERED_STEPS, Input, MomentRule, Parameter
+from rl_insight.diagnosis.rule import NUMBERED_STEPS, Input, Parameter, TickRule
 from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.stacks import is_paused
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
@@ -50,7 +50,7 @@ class StuckWork:
         )
 
 
-class StalledRun(MomentRule):
+class StalledRun(TickRule):
     """The run has stalled silently: no step finishes and no counter moves."""
 
     name = STALLED_RUN
@@ -246,7 +246,7 @@ def open_work(model: RunModel) -> list[SpanRow]:
     return sorted(found, key=order)
 
 
-class CollectiveHang(MomentRule):
+class CollectiveHang(TickRule):
     """A collective hangs: all ranks of a role but one have been in the same state for too long."""
 
     threshold = (

@@ -8,13 +8,13 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import quantile
 from rl_insight.diagnosis.rows import SpanRow
-from rl_insight.diagnosis.rule import SESSIONS, MomentRule, Parameter
+from rl_insight.diagnosis.rule import SESSIONS, Parameter, TickRule
 from rl_insight.diagnosis.rules.stalls import StuckWork
 from rl_insight.diagnosis.signals import Signal
 from rl_insight.diagnosis.words import counted, seconds_text
 
 
-class _StuckKind(MomentRule):
+class _StuckKind(TickRule):
     """An open span of one kind that is much older than usual and holds up the run."""
 
     kind: ClassVar[str]
@@ -102,7 +102,7 @@ class StuckWeightSync(_StuckKind):
     kind, what = "sync", "weight-sync"
 
 
-class StuckSession(MomentRule):
+class StuckSession(TickRule):
     """A session is stuck in one phase."""
 
     threshold = (

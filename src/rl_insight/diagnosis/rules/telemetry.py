@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND, EventRow, ProcessRow
-from rl_insight.diagnosis.rule import AT_ONCE, MomentRule, Parameter, Rule
+from rl_insight.diagnosis.rule import AT_ONCE, Parameter, Rule, TickRule
 from rl_insight.diagnosis.signals import SEVERITIES, Observation, Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import counted, seconds_text
 from rl_insight.intake import has_cadence
 from rl_insight.schema.records import read_object
 
 
-class TelemetryGap(MomentRule):
+class TelemetryGap(TickRule):
     """Telemetry is missing: records were lost, a process fell silent, or a clock is far off."""
 
     threshold = "Any loss; a process that has missed three heartbeats; a clock that is off by {clock_s} s."
