@@ -31,7 +31,7 @@ def generate(prompt: int) -> None:
     tokens = random.randint(20, 200)
     with insight.trace_span("generate", {"prompt_id": prompt, "tokens": tokens}):
         time.sleep(tokens / 10_000)
-    insight.metric_histogram("response_length", tokens, documentation="Tokens of a response")
+    insight.metric_histogram("response_length", tokens, documentation="Tokens per response")
 
 
 def train() -> None:

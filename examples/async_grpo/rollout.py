@@ -88,7 +88,7 @@ class RolloutWorker:
             self._running -= 1
             insight.metric_gauge("running_samples", self._running, rank=self._rank)
         insight.metric_histogram("sample_latency_seconds", time.perf_counter() - started, rank=self._rank)
-        insight.metric_histogram("response_length", sample.tokens, "Tokens of a response", task=group.prompt.kind)
+        insight.metric_histogram("response_length", sample.tokens, "Tokens per response", task=group.prompt.kind)
         insight.metric_count("samples", rank=self._rank, task=group.prompt.kind)
         insight.metric_count("generated_tokens", sample.tokens, rank=self._rank)
         return sample

@@ -135,13 +135,13 @@ class Trainer:
         lags = [self._policy.version - sample.version for sample in samples]
         if self._settings.fault.is_on("stale", self._policy.version):
             lags = [12 for _ in lags]
-        insight.metric_gauge("staleness_mean", mean(lags), "Versions between writing and training")
+        insight.metric_gauge("staleness_mean", mean(lags), "Versions between generation and training")
         insight.metric_gauge("staleness_max", max(lags))
         same = mean(len({sample.reward for sample in group.samples}) == 1 for group in groups)
-        insight.metric_gauge("uniform_group_fraction", same, "Groups with one reward, which teach nothing")
+        insight.metric_gauge("uniform_group_fraction", same, "Groups with identical rewards: no learning signal")
         insight.metric_gauge("queue_depth", self._queue_depth(), "Groups queued for the trainer")
 
-    def _told(self, name: str, value: float, step: int) -> float:
+    def _reported(self, name: str, value: float, step: int) -> float:
         """Return a statistic as it is reported, which a fault may change."""
         if name == "loss" and self._settings.fault.is_on("not_a_number", step):
             return math.nan
@@ -156,7 +156,7 @@ class Trainer:
     def _report_step(self, step: int, groups: list[Group], stats: UpdateStats, seconds: float) -> None:
         """Record the results of the step, and print them on one line."""
         for name in ("loss", "kl", "entropy", "clip_fraction", "grad_norm"):
-            insight.metric_gauge(name, self._told(name, getattr(stats, name), step))
+            insight.metric_gauge(name, self._reported(name, getattr(stats, name), step))
         samples = [sample for group in groups for sample in group.samples]
         tokens_per_second = sum(sample.tokens for sample in samples) / seconds
         insight.metric_gauge("step_time_seconds", seconds)
