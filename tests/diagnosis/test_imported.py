@@ -15,7 +15,7 @@ from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 
 
-def _told(findings):
+def _visible(findings):
     return {(one.finding_id, one.rule, one.severity, one.status, one.first_step, one.last_step) for one in findings}
 
 
@@ -46,4 +46,4 @@ def test_import_is_diagnosed_like_the_run_itself(tmp_path, shape, fault, file_fo
     finally:
         runs.close()
     assert original
-    assert _told(imported) == _told(original)
+    assert _visible(imported) == _visible(original)

@@ -11,7 +11,7 @@ from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.store.run_store import RunStore
 
 
-def _told(findings):
+def _visible(findings):
     return {(one.finding_id, one.rule, one.status, one.first_step, one.last_step, one.start_ns) for one in findings}
 
 
@@ -29,7 +29,7 @@ def test_live_and_offline_find_the_same(tmp_path, shape, fault):
         with store.reader() as cursor:
             offline = replay(cursor).findings
     assert offline
-    assert _told(live.engine.run_findings.values()) == _told(offline)
+    assert _visible(live.engine.run_findings.values()) == _visible(offline)
 
 
 def test_old_records_are_not_a_stall_while_they_arrive(tmp_path):

@@ -18,7 +18,7 @@ from rl_insight.store.runs import RunDirectory
 RUN = "recorded"
 
 
-def _told(findings):
+def _visible(findings):
     """Return the user-visible part of findings; an import marks process ids and renumbers lanes."""
     return {
         one.finding_id: json.loads(
@@ -74,5 +74,5 @@ def test_live_findings_are_those_of_the_import(tmp_path, wait_until, fault, opti
         runs.close()
         elsewhere.close()
     assert rule in {one.rule for one in live}
-    assert _told(offline) == _told(live)
-    assert _told(imported) == _told(live)
+    assert _visible(offline) == _visible(live)
+    assert _visible(imported) == _visible(live)

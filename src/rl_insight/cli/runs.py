@@ -44,8 +44,8 @@ def list_(as_json: AsJson = False) -> None:
             "" if info["last_step"] is None else f"{info['last_step']:,}",
             "" if info["reward"] is None else f"{info['reward']:.4g}",
             ", ".join(info["tags"]),
-            _moment(info["started_ns"]),
-            _moment(info["last_seen_ns"]),
+            _time_text(info["started_ns"]),
+            _time_text(info["last_seen_ns"]),
             _size(info["size_bytes"]),
             info["problem"],
         ]
@@ -75,8 +75,8 @@ def _described(found: dict[str, Any]) -> list[tuple[str, str]]:
     described = [
         ("project", found["project"]),
         ("experiment_name", found["experiment_name"]),
-        ("from", _moment(start)),
-        ("to", _moment(end)),
+        ("from", _time_text(start)),
+        ("to", _time_text(end)),
         ("lasted", lasted),
         ("steps", "" if found["first_step"] is None else f"{found['first_step']} to {found['last_step']}"),
     ]
@@ -177,7 +177,7 @@ def import_(
     say(f"Imported run {run_id}.")
 
 
-def _moment(time_ns: int | None) -> str:
+def _time_text(time_ns: int | None) -> str:
     if time_ns is None:
         return ""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
