@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from rl_insight.diagnosis.run import Report, heard, replay, sketch_coverage
+from rl_insight.diagnosis.run import Report, replay, sketch_coverage, without_muted
 from rl_insight.diagnosis.settings import check_rule, make_settings
 from rl_insight.server.http.answers import RunParameter, StrictBody, answers, json_answer, opened, reading, services_of
 from rl_insight.server.http.made_files import work_slot
@@ -60,7 +60,7 @@ def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Respo
         check_rule(name)
     settings = make_settings(rules, None if how.only is None else frozenset(how.only))
     with work_slot(), reading(request, run) as cursor:
-        found = heard(cursor, replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step))
+        found = without_muted(cursor, replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step))
     return json_answer(found)
 
 

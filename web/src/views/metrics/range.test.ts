@@ -21,8 +21,7 @@ describe("rangeOf", () => {
       end_ns: 21e9,
       width: 1e9,
     }));
-  it("is empty before the run has begun", () =>
-    expect(rangeOf({ ...summary, start_ns: null }, whole, 10)).toBeNull());
+  it("is empty before the run has begun", () => expect(rangeOf({ ...summary, start_ns: null }, whole, 10)).toBeNull());
   it("repeats the query while a run grows within an interval", () => {
     const grown = { ...summary, end_ns: 1601e9 };
     expect(rangeOf(grown, whole, 200)).toEqual(rangeOf(summary, whole, 200));
