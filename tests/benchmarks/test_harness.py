@@ -138,7 +138,7 @@ def test_benchmark_whose_process_dies_fails_the_command(make_package, run_main):
     assert "the process ended with status 7" in message
 
 
-def test_benchmark_that_cannot_be_made_is_left_out_with_its_reason(make_package, run_main):
+def test_benchmark_that_cannot_run_is_skipped_with_its_reason(make_package, run_main):
     status, lines, message = run_main(make_package(skipped=SKIPPED, tiny=QUICK))
     assert status == 0
     assert [line["benchmark"] for line in lines] == ["tiny"]
