@@ -13,13 +13,19 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rl_insight.errors import ConfigError, InsightError
-from rl_insight.urls import bearer, split_http_url, without_credentials
+from rl_insight.proxies import proxy_headers, proxy_of
+from rl_insight.urls import bearer, host_and_port, split_http_url, without_credentials
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class HttpError(InsightError):
     """The server cannot be reached, took too long, or does not speak HTTP."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address} does not answer: {reason}.")
+        self.reason = reason
+        """What happened, without the address."""
 
 
 class Reply(NamedTuple):
@@ -50,6 +56,7 @@ class Connection:
         headers: Sent with each request.
         timeout_s: How long to wait for the server to send or accept data.
         trust: The certificate to trust instead of the system's, regardless of its host name.
+        proxies: Whether the usual proxy variables apply (`HTTPS_PROXY`, `NO_PROXY`); never to loopback addresses.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
         trust: str | None = None,
+        proxies: bool = False,
     ) -> None:
         parts = split_http_url(url)
         self.address = without_credentials(url)
@@ -67,15 +75,21 @@ class Connection:
             raise ConfigError(f"{self.address!r} is not an http or https URL with a host.")
         self._path = parts.path
         self._headers = {**(headers or {}), **bearer(token)}
+        proxy = proxy_of(parts) if proxies else None
+        host, port = parts.hostname or "", parts.port
+        at_host, at_port = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=trust)
             context.check_hostname = trust is None
-            self._connection = http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=timeout_s, context=context
-            )
+            self._connection = http.client.HTTPSConnection(at_host, at_port, timeout=timeout_s, context=context)
+            if proxy:
+                self._connection.set_tunnel(host, port, headers=proxy_headers(proxy))
         else:
-            self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+            self._connection = http.client.HTTPConnection(at_host, at_port, timeout=timeout_s)
+            if proxy:
+                self._path = f"http://{host_and_port(host, port or 80)}{self._path or '/'}"
+                self._headers |= proxy_headers(proxy)
 
     @contextmanager
     def ask(
@@ -96,7 +110,7 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             reason = str(error) or type(error).__name__
-            raise HttpError(f"{self.address} does not answer: {reason}.") from error
+            raise HttpError(self.address, reason) from error
         except BaseException:
             self.close()
             raise

@@ -20,6 +20,8 @@ from rl_insight.server.config import AlertSettings
 from rl_insight.server.diagnosis import announce
 from rl_insight.store import queries
 
+FINDING = queries.Finding(finding_id="a", rule="stalled_run", severity="critical", title="slow", start_ns=1, end_ns=2)
+
 
 @pytest.fixture
 def receiver():
@@ -291,15 +293,45 @@ def test_a_command_gets_the_finding_on_its_standard_input(make_services, client_
 def test_a_finding_is_reported_when_it_becomes_severe_enough_and_only_once(receiver, wait_until):
     url, got = receiver
     alerts = Alerts(AlertSettings(webhook=url, severity="warning"), pause_s=0.01)
-    finding = queries.Finding(finding_id="a", rule="stalled_run", severity="info", title="slow", start_ns=1, end_ns=2)
     told: set[str] = set()
     try:
         for severity in ("info", "warning", "critical"):
-            announce(alerts, "r1", told, [msgspec.structs.replace(finding, severity=severity)], frozenset())
+            announce(alerts, "r1", told, [msgspec.structs.replace(FINDING, severity=severity)], frozenset())
         wait_until(lambda: got)
     finally:
         alerts.close()
     assert [one["finding"]["severity"] for one in got] == ["warning"]
+
+
+def test_an_alert_to_another_host_goes_through_the_proxy_of_the_environment(receiver, wait_until, monkeypatch):
+    url, got = receiver
+    monkeypatch.setenv("http_proxy", url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    alerts = Alerts(AlertSettings(webhook="http://hooks.invalid/a?b=c"), pause_s=0.01)
+    try:
+        alerts.send("r1", FINDING, "opened")
+        wait_until(lambda: got)
+    finally:
+        alerts.close()
+    assert [one["path"] for one in got] == ["http://hooks.invalid:80/a?b=c"]
+
+
+@pytest.mark.parametrize("problem", ["refused", "unreachable"])
+def test_the_secret_of_a_slack_url_is_not_logged_when_delivery_fails(
+    receiver, wait_until, caplog, monkeypatch, problem
+):
+    monkeypatch.setattr("rl_insight.server.alerts._RETRIES", 0)
+    url, _ = receiver  # it answers the first request with 503
+    base = url if problem == "refused" else "http://127.0.0.1:9"
+    alerts = Alerts(AlertSettings(slack=f"{base}/services/T000/SECRET"))
+    try:
+        alerts.send("r1", FINDING, "opened")
+        wait_until(lambda: caplog.text)
+    finally:
+        alerts.close()
+    assert "cannot deliver an alert to alerts.slack: it " in caplog.text
+    assert "SECRET" not in caplog.text
 
 
 def _alerting(sequence, level):

@@ -8,6 +8,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -142,6 +143,24 @@ def test_any_address_but_loopback_makes_a_token_and_asks_for_it(start_server, wa
             stub.Export(ExportTraceServiceRequest())
         assert denied.value.code() is grpc.StatusCode.UNAUTHENTICATED
         stub.Export(ExportTraceServiceRequest(), metadata=[("authorization", f"Bearer {token}")])
+
+
+@pytest.mark.usefixtures("executed")
+def test_an_alert_links_to_the_port_and_address_that_the_server_really_has(start_server, tmp_path, wait_until, frames):
+    from rl_insight.schema import BatchBuilder, Process
+
+    told = tmp_path / "told.json"
+    server = start_server("host=0.0.0.0", f"alerts.command=cat >> '{told}'", "diagnosis.interval_s=0.1")
+    builder = BatchBuilder()
+    now_ns = time.time_ns()
+    builder.add_span(span_id=1, trace=(1, 1), name="work", start_ns=now_ns - 2_000_000_000, duration_ns=1_000_000_000)
+    builder.add_event(time_ns=now_ns, name="alert", attributes=json.dumps({"title": "down", "level": "critical"}))
+    who = Process(process_id="p1", run_id="r1", host="node", pid=1, role="trainer", rank=0)
+    batch = builder.build(who, sequence=1, sent_ns=now_ns, final=False)
+    assert post(server.url, frames(batch), Authorization=f"Bearer {server.record.token}")["accepted"] == 1
+    alert = json.loads(wait_until(lambda: told.exists() and told.read_text()))
+    assert server.url.startswith("http://127.0.0.1:")
+    assert alert["link"].startswith(f"{server.url}/?run=r1#/findings?finding=")
 
 
 @pytest.mark.usefixtures("executed")

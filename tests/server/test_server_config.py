@@ -51,6 +51,8 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["tls_cert=/nowhere", "tls_key=/nowhere"], "no such file"),
         (["page_dir=/nowhere"], "no such directory"),
         (["host="], "host"),
+        (["alerts.webhook=http://"], "http or https URL with a host"),
+        (["alerts.slack=hooks.example.com/x"], "http or https URL with a host"),
         (["port=[1"], "cannot parse the settings on the command line"),
         (["store.memory_limit.x=1"], "it must be a string"),
     ],

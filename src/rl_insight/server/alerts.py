@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import queue
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,6 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from rl_insight.backoff import Backoff
+from rl_insight.errors import InsightError
+from rl_insight.http_client import HttpError, request
 from rl_insight.server.config import AlertSettings
 from rl_insight.store.queries import Finding
 
@@ -22,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 _WAITING = 1_000
 _TIMEOUT_S = 10.0
-_ATTEMPTS = 4
+_RETRIES = 4
 _FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
 _ORDER = ("info", "warning", "critical")
 _ICONS = {"opened": ":red_circle:", "resolved": ":large_green_circle:"}
 
@@ -89,32 +91,39 @@ class Alerts:
             settings = self._settings
             body = msgspec.json.encode(alert)
             if settings.webhook:
-                self._try(partial(_post, settings.webhook, body))
+                self._try("alerts.webhook", partial(_post, settings.webhook, body))
             if settings.slack:
-                self._try(partial(_post, settings.slack, _slack_body(alert)))
+                self._try("alerts.slack", partial(_post, settings.slack, _slack_body(alert)))
             if settings.command:
-                self._try(partial(_run, settings.command, body))
+                self._try("alerts.command", partial(_run, settings.command, body))
 
-    def _try(self, deliver: Callable[[], None]) -> None:
-        pause_s = self._pause_s
-        for attempt in range(_ATTEMPTS):
+    def _try(self, receiver: str, deliver: Callable[[], None]) -> None:
+        backoff = Backoff(self._pause_s, _LONGEST_PAUSE_S)
+        for attempt in range(1 + _RETRIES):
             try:
                 deliver()
-            except (OSError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
-                if attempt == _ATTEMPTS - 1 or self._stop.wait(pause_s):
+            except (_DeliveryError, OSError, subprocess.SubprocessError) as error:
+                if attempt == _RETRIES or self._stop.wait(backoff.next_s()):
                     self.failed += 1
-                    logger.warning("cannot deliver an alert: %s", error)
+                    logger.warning("cannot deliver an alert to %s: %s", receiver, error)
                     return
-                pause_s *= 4
             else:
                 self.delivered += 1
                 return
 
 
+class _DeliveryError(InsightError):
+    """A receiver does not answer, or refuses the alert. The message omits its URL, which may contain a secret."""
+
+
 def _post(url: str, body: bytes) -> None:
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-        response.read()
+    headers = {"Content-Type": "application/json"}
+    try:
+        reply = request("POST", url, body, headers=headers, timeout_s=_TIMEOUT_S, proxies=True)
+    except HttpError as error:
+        raise _DeliveryError(f"it does not answer: {error.reason}.") from error
+    if not reply.is_success:
+        raise _DeliveryError(f"it answered {reply.status}: {reply.sentence}")
 
 
 def _slack_body(alert: Alert) -> bytes:

@@ -23,7 +23,7 @@ from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.server.older_settings import translated
 from rl_insight.stack import StackSettings
-from rl_insight.urls import clean_token, is_loopback
+from rl_insight.urls import clean_token, is_loopback, split_http_url, without_credentials
 
 OTLP_HTTP_PORT = 4318
 OTLP_GRPC_PORT = 4317
@@ -117,7 +117,7 @@ class AlertSettings:
     rules: list[str] = field(default_factory=list)
     """Only findings of these rules; empty means all."""
     link: str | None = None
-    """The base URL of links to the page; null means the address the server listens on."""
+    """The base URL of links to the page; null means the address at which this machine reaches the server."""
 
 
 @dataclass(slots=True)
@@ -245,8 +245,10 @@ def _check_diagnosis(settings: ServerSettings) -> None:
         check_rule(name)
     for key in ("webhook", "slack"):
         url = getattr(settings.alerts, key)
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ConfigError(f"alerts.{key} cannot be {url!r}: it must be a URL with http or https.")
+        if url is not None and split_http_url(url) is None:
+            raise ConfigError(
+                f"alerts.{key} cannot be {without_credentials(url)!r}: it must be an http or https URL with a host."
+            )
 
 
 def _check_tls(settings: ServerSettings) -> None:

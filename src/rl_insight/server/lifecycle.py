@@ -63,7 +63,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 endpoint = MetricsEndpointOfServer(main_url, token, settings.tls_cert)
                 external = start_stack(settings.stack, directory.path, endpoint, namespace=settings.namespace)
                 sinks = stack.enter_context(external).sinks()
-            services = _open(settings, token, sinks)
+            services = _open(settings, token, sinks, main_url)
             stack.callback(services.close)
             services.otlp_port = listeners[-1].getsockname()[1]
             grpc_server = _start_grpc(services, settings)
@@ -144,7 +144,7 @@ def _orderly_sigterm() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _open(settings: ServerSettings, token: str | None, sinks: list[Sink]) -> Services:
+def _open(settings: ServerSettings, token: str | None, sinks: list[Sink], url: str) -> Services:
     free = shutil.disk_usage(settings.directory).free
     if free < settings.store.min_free_bytes:
         raise ServerStartError(
@@ -152,7 +152,7 @@ def _open(settings: ServerSettings, token: str | None, sinks: list[Sink]) -> Ser
             "Free some space, or choose another --data-dir."
         )
     try:
-        return Services(settings, sinks=sinks, token=token)
+        return Services(settings, sinks=sinks, token=token, url=url)
     except (OSError, StoreError) as error:
         raise ServerStartError(f"cannot open the store in {settings.directory}: {error}") from error
 

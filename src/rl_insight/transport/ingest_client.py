@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import email.utils
 import http.client
@@ -11,13 +10,13 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult
 
 import msgspec
 
 from rl_insight.errors import ConfigError
+from rl_insight.proxies import proxy_headers, proxy_of
 from rl_insight.urls import bearer, host_and_port, is_loopback, split_http_url, without_credentials
 
 INGEST_PATH = "/api/v1/ingest"
@@ -185,18 +184,18 @@ class IngestClient:
         url = self._url
         host, port = url.hostname or "", url.port or (443 if self._context else 80)
         self._target = url.path.rstrip("/") + self._path
-        proxy = _proxy(url)
+        proxy = proxy_of(url)
         at_host, at_port = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
         connection: http.client.HTTPConnection
         if self._context is not None:
             connection = _WholeSecureRequests(at_host, at_port, timeout=self._timeout_s, context=self._context)
             if proxy:
-                connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
+                connection.set_tunnel(host, port, headers=proxy_headers(proxy))
         else:
             connection = _WholeRequests(at_host, at_port, timeout=self._timeout_s)
             if proxy:
                 self._target = f"http://{host_and_port(host, port)}{self._target}"
-                self._headers |= _proxy_headers(proxy)
+                self._headers |= proxy_headers(proxy)
         # http.client's hook for creating a socket; ours can be interrupted while it connects.
         connection._create_connection = self._connect  # type: ignore[attr-defined]
         return connection
@@ -230,23 +229,6 @@ def _checked(url: str) -> SplitResult:
             "Write it like http://127.0.0.1:18080 or https://insight.example.org."
         )
     return parts
-
-
-def _proxy(url: SplitResult) -> SplitResult | None:
-    host = url.hostname or ""
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
-        return None
-    address = urllib.request.getproxies().get(url.scheme)
-    if not address:
-        return None
-    return urlsplit(address if "://" in address else f"http://{address}")
-
-
-def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
 def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:
