@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rl_insight.config import InsightConfig, config_from_dict, load_config
-from rl_insight.config.paths import server_of
+from rl_insight.config.paths import find_server
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.launchers import launch_name, launcher_rank, may_be_repeated, restarts
 from rl_insight.recorder.dumps import open_dump
@@ -111,8 +111,10 @@ def resolve(config: InsightConfig) -> InsightConfig | None:
     if backend == "ray" and not ray_is_initialized():
         logger.warning("RL-Insight is not recording: Ray is not initialized. Call ray.init() first, then init() again.")
         return None
-    url, token = server_of(server.url, server.token) if backend == "ray" else (server.url, server.token)
-    return replace(config, server=replace(server, backend=backend, url=url, token=token))
+    known = find_server(server.url, server.token) if backend == "ray" else None
+    if known is not None:
+        server = replace(server, url=known.url, token=known.token)
+    return replace(config, server=replace(server, backend=backend))
 
 
 def load(config: Any, **overrides: Any) -> InsightConfig:
@@ -228,17 +230,18 @@ def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]
     """Get the run of a launch whose name is not unique from the server; fall back to the name."""
     from rl_insight.http_client import request
 
-    url, token = server_of(config.server.url, config.server.token)
-    if not url:
+    server = find_server(config.server.url, config.server.token)
+    if server is None:
         return run_id
     asked = {"run_id": run_id, "rank": launcher_rank(environ) or 0, "restarts": restarts(environ)}
     try:
         answer = request(
             "POST",
-            f"{url.rstrip('/')}/api/v1/runs/join",
+            f"{server.url.rstrip('/')}/api/v1/runs/join",
             msgspec.json.encode(asked),
             headers={"Content-Type": "application/json"},
-            token=token,
+            token=server.token,
+            trust=server.tls_cert,
             timeout_s=_JOIN_S,
         )
         if answer.is_success:

@@ -13,7 +13,7 @@ import msgspec
 
 from rl_insight.backoff import Backoff
 from rl_insight.config import InsightConfig, load_config
-from rl_insight.config.paths import server_of
+from rl_insight.config.paths import find_server
 from rl_insight.http_client import request
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
 from rl_insight.transport.ingest_client import TARGETS_PATH
@@ -118,16 +118,17 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
     backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     shown = ", ".join(registration["addresses"][:3])
     for attempt in range(_ATTEMPTS):
-        url, token = server_of(settings.server.url, settings.server.token)
+        server = find_server(settings.server.url, settings.server.token)
         try:
-            if url is None:
+            if server is None:
                 problem = "no server is known. Start one with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL"
             else:
                 body = msgspec.json.encode(registration)
-                reply = request("POST", url.rstrip("/") + TARGETS_PATH, body, headers=_JSON, token=token)
+                url = server.url.rstrip("/") + TARGETS_PATH
+                reply = request("POST", url, body, headers=_JSON, token=server.token, trust=server.tls_cert)
                 if reply.is_success:
                     return
-                problem = f"{without_credentials(url)} answered {reply.status}: {reply.sentence}"
+                problem = f"{without_credentials(server.url)} answered {reply.status}: {reply.sentence}"
                 if 400 <= reply.status < 500 and reply.status not in {408, 429}:
                     break
         except Exception as error:  # noqa: BLE001 -- training continues regardless

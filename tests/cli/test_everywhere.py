@@ -13,7 +13,7 @@ import pytest
 import rl_insight as insight
 from rl_insight.cli import main
 from rl_insight.cli.app import COMMANDS, GROUPS, LOCAL
-from rl_insight.reader.places import local_server
+from rl_insight.config.paths import find_local_server
 from tests.reader.recorded import record, start_server, stop_server
 
 TOKEN = "0123456789abcdef0123"
@@ -88,7 +88,7 @@ def places(server, certificate, tmp_path_factory):
     file = directory / "runs" / "ended-1.duckdb"
     assert main(["runs", "export", "ended", "-o", str(file), "--data-dir", str(server)]) == 0
     here = ["--data-dir", str(server)]
-    remote = ["--server", local_server(server).url, "--token", TOKEN]
+    remote = ["--server", find_local_server(server).url, "--token", TOKEN]
     return {
         "live": Where(here, "live", {}),
         "ended": Where(here, "ended", {}),

@@ -111,9 +111,9 @@ def test_a_server_with_a_token_and_a_certificate(tmp_path, said, monkeypatch):
     monkeypatch.setenv("RL_INSIGHT_TOKEN", TOKEN)
     start_server(directory, f"tls_cert={certificate}", f"tls_key={key}", f"token={TOKEN}")
     try:
-        from rl_insight.reader.places import local_server
+        from rl_insight.config.paths import find_local_server
 
-        url = local_server(directory).url
+        url = find_local_server(directory).url
         monkeypatch.delenv("RL_INSIGHT_TOKEN")
         assert "CERTIFICATE_VERIFY_FAILED" in said("runs", "list", "--server", url)[2]
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))

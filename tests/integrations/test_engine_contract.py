@@ -165,9 +165,14 @@ def test_sglang_s_schedulers(insight_capture, module):
     assert insight_capture.span("sleep").duration_ns == 2_000_000_000
 
 
-def test_sglang_without_a_server_is_left_alone(module, monkeypatch):
+@pytest.mark.parametrize("switch", ["variable", "file"])
+def test_sglang_is_left_alone_when_recording_is_switched_off(module, monkeypatch, tmp_path, switch):
     made = module("sglang.srt.observability.metrics_collector", SGLANG_COLLECTOR)
-    monkeypatch.setenv("RL_INSIGHT_ENABLED", "0")
+    if switch == "variable":
+        monkeypatch.setenv("RL_INSIGHT_ENABLED", "No")
+    else:
+        (tmp_path / "insight.yaml").write_text("enabled: false\nserver: {url: http://127.0.0.1:9}\n")
+        monkeypatch.setenv("RL_INSIGHT_CONFIG", str(tmp_path / "insight.yaml"))
     sglang.plugin()
     assert not hasattr(made.SchedulerMetricsCollector.log_stats, "_rl_insight")
     assert "sglang.srt.observability.metrics_collector" not in hooks._finder.patches

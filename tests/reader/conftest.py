@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from rl_insight.reader.places import local_server
+from rl_insight.config.paths import find_local_server
 from tests.reader.crowd import make_crowd
 from tests.reader.recorded import record, start_server, stop_server
 
@@ -35,7 +35,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server_url(served):
-    return local_server(served).url
+    return find_local_server(served).url
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +45,7 @@ def files(served, tmp_path_factory):
     (directory / "runs").mkdir()
     from rl_insight.cli.transfer import RUN_PATH, RunTransfer
 
-    with closing(RunTransfer(local_server(served))) as client:
+    with closing(RunTransfer(find_local_server(served))) as client:
         for row in client.get("/api/v1/runs"):
             with (directory / "runs" / row["file"]).open("wb") as stream:
                 client.download(RUN_PATH, {"run": row["run_id"]}, stream, lambda *_: None)

@@ -8,11 +8,12 @@ import sys
 import pytest
 
 import rl_insight as insight
+from rl_insight.config.paths import Server, find_local_server
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.questions import QUESTIONS
 from rl_insight.reader import pages
 from rl_insight.reader.opening import NoSuchRunError, open_source
-from rl_insight.reader.places import Server, find_place, local_server
+from rl_insight.reader.places import find_place
 from rl_insight.store.errors import RunNotFoundError
 from tests.reader.recorded import SESSIONS, STEPS
 
@@ -122,6 +123,17 @@ def test_the_environment_names_the_server(server_url, monkeypatch):
     assert len(insight.runs()) == 3
     with insight.open_run("ppo") as run:
         assert run.run_id == "ppo-1"
+
+
+def test_a_configuration_file_names_the_server_as_it_does_for_training(tmp_path, monkeypatch):
+    file = tmp_path / "insight.yaml"
+    file.write_text("server:\n  url: http://node7:18080\n  token: fromfile\n")
+    monkeypatch.setenv("RL_INSIGHT_CONFIG", str(file))
+    assert find_place() == Server("http://node7:18080", "fromfile")
+    assert find_place(data_dir=tmp_path) == tmp_path
+    assert find_place("http://elsewhere:1") == Server("http://elsewhere:1")
+    monkeypatch.setenv("RL_INSIGHT_SERVER_URL", "http://node8:18080/")
+    assert find_place() == Server("http://node8:18080", "fromfile")
 
 
 def test_a_server_that_is_down_is_one_sentence(monkeypatch):
@@ -275,9 +287,9 @@ def test_reading_through_a_server_needs_neither_duckdb_nor_pyarrow(server_url):
 
 
 def test_a_local_server_lends_its_token_to_its_own_address_alone(served, monkeypatch):
-    local = local_server(served)
+    local = find_local_server(served)
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(served))
-    assert find_place(local.url) == local
+    assert find_place(local.url) == Server(local.url, local.token)
     assert find_place("http://elsewhere:1") == Server("http://elsewhere:1")
     assert find_place("http://elsewhere:1", "t" * 16) == Server("http://elsewhere:1", "t" * 16)
 

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -172,8 +173,9 @@ def test_with_a_certificate_all_ports_speak_tls(start_server, tmp_path, make_bat
         check=True,
         capture_output=True,
     )  # fmt: skip
-    server = start_server(f"tls_cert={certificate}", f"tls_key={key}")
+    server = start_server(f"tls_cert={os.path.relpath(certificate)}", f"tls_key={key}")
     assert server.url.startswith("https://")
+    assert server.record.tls_cert == str(Path.cwd() / os.path.relpath(certificate))  # clients have other directories
     context = ssl.create_default_context(cafile=str(certificate))
     assert get(f"{server.url}/readyz", context=context) == "ready\n"
 

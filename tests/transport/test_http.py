@@ -12,8 +12,10 @@ import threading
 import warnings
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rl_insight.config.paths import STATE_FILE, ServerState
 from rl_insight.errors import ConfigError
 from rl_insight.transport import HttpTransport
 from rl_insight.transport.http import MAX_REQUEST_BATCHES
@@ -538,6 +540,25 @@ def test_server_that_never_accepts_does_not_delay_close(make_transport, helpers)
         helpers.wait_until(lambda: transport._client._candidate is not None)
         transport.close()
         helpers.wait_until(lambda: not transport._thread.is_alive())
+
+
+def test_token_saved_by_the_server_on_this_machine_is_used_with_its_url_too(
+    make_transport, receiver, helpers, tmp_path
+):
+    def write(token):
+        state = ServerState(pid=os.getpid(), url=receiver.url, token=token)
+        (tmp_path / STATE_FILE).write_bytes(msgspec.json.encode(state))
+
+    write("first")
+    transport = make_transport(url=f"{receiver.url}/", data_dir=tmp_path)
+    send(transport, helpers, [1])
+    assert transport.flush(20)
+    receiver.answers = [helpers.Refusal(401)]
+    write("second")  # a restarted server has another token
+    send(transport, helpers, [2])
+    assert transport.flush(20)
+    sent = [request.authorization for request in receiver.requests]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
 @pytest.fixture(scope="session")

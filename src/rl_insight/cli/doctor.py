@@ -14,9 +14,9 @@ from rl_insight.cli.console import say_json, say_table, working
 from rl_insight.cli.opening import AsJson
 from rl_insight.cli.place import current_place, taken_ports
 from rl_insight.cli.transfer import RunTransfer
+from rl_insight.config.paths import Server
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
-from rl_insight.reader.places import Server
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Place

@@ -18,8 +18,8 @@ from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
+    from rl_insight.config.paths import Server
     from rl_insight.exchange.importing.destinations import Destination
-    from rl_insight.reader.places import Server
     from rl_insight.reader.sources import RunSource
     from rl_insight.store import RunDirectory, RunStore
     from rl_insight.store.connections import RunFile

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from rl_insight.config.paths import Server
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.reader.client import ServerClient
-from rl_insight.reader.places import Place, Server, find_place
+from rl_insight.reader.places import Place, find_place
 
 if TYPE_CHECKING:
     from rl_insight.server.config import ServerSettings

@@ -68,13 +68,14 @@ def run(
 
 def _join_run(environ: dict[str, str]) -> None:
     """Make the command's processes join this process's run; each chooses its role."""
+    from rl_insight.config.loading import RUN_VARIABLE
     from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
     if inherited := environ.get(INHERIT_VARIABLE):
         settings = json.loads(inherited)
         settings.pop("role", None)
         environ[INHERIT_VARIABLE] = json.dumps(settings)
-        environ["RL_INSIGHT_RUN_ID"] = settings["run_id"]
+        environ[RUN_VARIABLE] = settings["run_id"]
 
 
 def _record_end(code: int, last_lines: list[str], seconds: float) -> None:

@@ -177,8 +177,9 @@ def stop(
     config: Annotated[str | None, typer.Option(help="The YAML file the server was started with.")] = None,
 ) -> None:
     """Stop the server; everything it has accepted is stored."""
+    from rl_insight.config.paths import is_running
     from rl_insight.server.config import load_settings
-    from rl_insight.server.state import is_running, read_record
+    from rl_insight.server.state import read_record
     from rl_insight.stack import stop_stack
 
     if config is not None:

@@ -17,8 +17,8 @@ from rl_insight.reader.client import ServerClient
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
+    from rl_insight.config.paths import Server
     from rl_insight.exchange.importing.destinations import ServerAnswer
-    from rl_insight.reader.places import Server
 
 _TIMEOUT_S = 120.0
 LONG_TIMEOUT_S = 3600.0

@@ -23,10 +23,13 @@ from rl_insight.errors import ConfigError
 
 CONFIG_FILE_VARIABLE = "RL_INSIGHT_CONFIG"
 ENABLED_VARIABLE = "RL_INSIGHT_ENABLED"
+SERVER_VARIABLE = "RL_INSIGHT_SERVER_URL"
+TOKEN_VARIABLE = "RL_INSIGHT_TOKEN"  # noqa: S105 -- the name of a variable
+RUN_VARIABLE = "RL_INSIGHT_RUN_ID"
 TEXT_VARIABLES = {
-    "RL_INSIGHT_SERVER_URL": ("server", "url"),
-    "RL_INSIGHT_TOKEN": ("server", "token"),
-    "RL_INSIGHT_RUN_ID": (None, "run_id"),
+    SERVER_VARIABLE: ("server", "url"),
+    TOKEN_VARIABLE: ("server", "token"),
+    RUN_VARIABLE: (None, "run_id"),
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ("otlp", "traces_endpoint"),
 }
 ENVIRONMENT_VARIABLES = (CONFIG_FILE_VARIABLE, ENABLED_VARIABLE, *TEXT_VARIABLES)
@@ -59,6 +62,20 @@ def load_config(
     config = load_layers(InsightConfig, _layers(source, overrides or {}, environ))
     check_values(config)
     return config
+
+
+def environment_config(environ: Mapping[str, str] = os.environ) -> InsightConfig:
+    """Return what `load_config` does without arguments, and without OmegaConf unless a file is named.
+
+    >>> environment_config({"RL_INSIGHT_SERVER_URL": "http://10.0.0.1:18080"}).server.url
+    'http://10.0.0.1:18080'
+
+    Raises:
+        ConfigError: the file or a variable cannot be used; the message says which and why.
+    """
+    if environ.get(CONFIG_FILE_VARIABLE):
+        return load_config(environ=environ)
+    return config_from_dict(_environment(environ))
 
 
 def load_layers(model: type[ConfigT], layers: Iterable[tuple[str, Mapping[Any, Any]]]) -> ConfigT:

@@ -24,6 +24,7 @@ import msgspec
 from rl_insight.collector import Collector, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
+from rl_insight.config.paths import find_server
 from rl_insight.errors import InsightError, SchemaError
 from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.registration import HubTarget, TargetRegistration
@@ -255,14 +256,14 @@ def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub
     Raises:
         InsightError: that is impossible.
     """
-    url = config.server.url
-    if not url:
+    server = find_server(config.server.url, config.server.token) if config.server.url else None
+    if server is None:
         raise InsightError("no server is configured.")
     if endpoint is None:
         raise InsightError("the hub does not serve /metrics.")
     job, _, node = hub_id.removeprefix(NAME_PREFIX).partition("_")
     target = HubTarget(
-        addresses=[_reachable_address(endpoint, url)],
+        addresses=[_reachable_address(endpoint, server.url)],
         job_name=TRAINER_JOB,
         owner=f"{run['run_id']}/{hub_id}",
         labels={"ray_job": job} | ({"ray_node": node} if node else {}),
@@ -270,7 +271,9 @@ def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub
         project=run.get("project", ""),
         experiment_name=run.get("experiment_name", ""),
     )
-    client = IngestClient(url, token=config.server.token, timeout_s=config.http.timeout_s, path=TARGETS_PATH)
+    client = IngestClient(
+        server.url, token=server.token, ca_file=server.tls_cert, timeout_s=config.http.timeout_s, path=TARGETS_PATH
+    )
     return TargetRegistration(client, target)
 
 

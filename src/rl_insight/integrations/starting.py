@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
+from rl_insight.config.loading import CONFIG_FILE_VARIABLE, SERVER_VARIABLE, environment_config
 from rl_insight.config.paths import find_local_server
+from rl_insight.errors import ConfigError
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
-_CONFIGURED = ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_CONFIG", INHERIT_VARIABLE)
+_CONFIGURED = (SERVER_VARIABLE, CONFIG_FILE_VARIABLE, INHERIT_VARIABLE)
 
 
 def is_wanted() -> bool:
@@ -17,10 +20,11 @@ def is_wanted() -> bool:
 
     Integrations that another project loads automatically stay inert otherwise.
     """
-    if os.environ.get("RL_INSIGHT_ENABLED", "").lower() in {"0", "false", "no", "off"}:
-        return False
     if default_monitor.get_status()["recording"]:
         return True
+    with contextlib.suppress(ConfigError):  # `init` will report it
+        if not environment_config().enabled:
+            return False
     return any(os.environ.get(name) for name in _CONFIGURED) or find_local_server() is not None
 
 

@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rl_insight.config.loading import TOKEN_VARIABLE
+from rl_insight.config.paths import Server
 from rl_insight.errors import InsightError
 from rl_insight.http_client import MAX_ANSWER_BYTES, Connection, HttpError
-from rl_insight.reader.places import TOKEN_VARIABLE, Server
 
 _TIMEOUT_S = 60.0
 _JSON = {"Content-Type": "application/json"}

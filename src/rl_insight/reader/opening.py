@@ -7,10 +7,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs
 
+from rl_insight.config.paths import Server
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
 from rl_insight.reader.names import NoSuchRunError, find_run
-from rl_insight.reader.places import Place, Server, describe, find_place
+from rl_insight.reader.places import Place, describe, find_place
 from rl_insight.reader.rows import Row
 from rl_insight.reader.run import Run
 from rl_insight.reader.sources import RunSource, ServerSource, StoreSource

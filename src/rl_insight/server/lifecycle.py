@@ -78,7 +78,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 data_dir=str(directory.path),
                 otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
                 otlp_grpc_address=reachable_address(settings.host, grpc_server.port) if grpc_server else None,
-                tls_cert=settings.tls_cert,
+                tls_cert=settings.tls_cert and str(Path(settings.tls_cert).expanduser().absolute()),
                 version=__version__,
                 diagnosis_rules=settings.diagnosis.rules,
             )

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
-from rl_insight.config.paths import STATE_FILE, ServerState
+from rl_insight.config.paths import STATE_FILE, ServerState, read_state
 from rl_insight.errors import InsightError
 from rl_insight.files import replace_file
 
 LOCK_FILE = "server.lock"
 LOG_FILE = "server.log"
-_SAME_START_S = 2.0
 
 
 class ServerStartError(InsightError):
@@ -27,8 +25,6 @@ class ServerStartError(InsightError):
 class ServerRecord(ServerState, frozen=True, omit_defaults=True, kw_only=True):
     """The full state file; clients read only the fields of `ServerState`."""
 
-    process_started_s: float = 0.0
-    """Distinguishes the process from a later one with the same pid."""
     started_ns: int = 0
     version: str = ""
     data_dir: str = ""
@@ -40,21 +36,7 @@ class ServerRecord(ServerState, frozen=True, omit_defaults=True, kw_only=True):
 
 def read_record(directory: Path) -> ServerRecord | None:
     """Return the record of the server that runs on a data directory, if any."""
-    try:
-        record = msgspec.json.decode((directory / STATE_FILE).read_bytes(), type=ServerRecord)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return record if is_running(record) else None
-
-
-def is_running(record: ServerRecord) -> bool:
-    """Return whether the process that wrote a record is still alive."""
-    try:
-        process = psutil.Process(record.pid)
-        is_same = abs(process.create_time() - record.process_started_s) < _SAME_START_S
-        return (is_same or not record.process_started_s) and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, ValueError, OverflowError):
-        return False
+    return read_state(directory, ServerRecord)
 
 
 class DataDirectory:

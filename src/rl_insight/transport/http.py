@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rl_insight.backoff import Backoff
+from rl_insight.config.paths import Server, find_server, user_folder
 from rl_insight.config.paths import data_dir as default_data_dir
-from rl_insight.config.paths import find_local_server, user_folder
 from rl_insight.errors import InsightError
 from rl_insight.schema import decode, frame, read_frames
 from rl_insight.schema.bundle import encode_bundle
@@ -100,8 +100,10 @@ class HttpTransport(Transport):
         self._compression_choice = compression
         self._compression = choose_compression(compression, is_loopback=True)
         self._data_dir = data_dir or default_data_dir()
-        self._is_local = url is None
+        self._url = url
+        self._server: Server | None = None
         self._client: IngestClient | None = None
+        self._must_look = True
         self._found_no_server = False
         self._backoff = Backoff(retry_initial_s, retry_max_s, jitter=True)
         self._retry_max_s = max(retry_max_s, retry_initial_s)
@@ -119,30 +121,39 @@ class HttpTransport(Transport):
         self._last_error: str | None = None
         self._warned: set[int] = set()
         self._delivered = self._delivered_bytes = self._retries = self._adopted_batches = 0
-        if url is not None:
-            self._connect(url, token)
-        elif self._find_server() is None:
+        if self._find_server() is None:
             self._no_server()
         self._thread = threading.Thread(target=self._run, name="rl-insight-http", daemon=True)
         self._thread.start()
 
-    def _connect(self, url: str, token: str | None, ca_file: str | None = None) -> IngestClient:
-        client = IngestClient(url, token=token, timeout_s=self._timeout_s, ca_file=self._ca_file or ca_file)
+    def _find_server(self) -> IngestClient | None:
+        """Return a client of the server; None if none is known.
+
+        After a failure the server is looked up again: on this machine another one may run by then, with another port
+        or token.
+        """
+        if not self._must_look:
+            return self._client
+        found = find_server(self._url, self._token, self._data_dir)
+        if found is None or found != self._server:
+            self._connect(found)
+        self._must_look = found is None
+        return self._client
+
+    def _connect(self, server: Server | None) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server = server
+        self._client = None
+        if server is None:
+            return
+        ca_file = self._ca_file or server.tls_cert
+        client = IngestClient(server.url, token=server.token, timeout_s=self._timeout_s, ca_file=ca_file)
         self._compression = choose_compression(self._compression_choice, is_loopback=client.is_loopback)
-        self.server_url = url
+        self.server_url = server.url
         self._client = client
         if self._stopping:
             client.interrupt()
-        return client
-
-    def _find_server(self) -> IngestClient | None:
-        """Connect to the server on this machine; None if none is running."""
-        found = find_local_server(self._data_dir) if self._is_local else None
-        if found is None:
-            return None
-        # As in the CLI: only the certificate of the server on this machine is trusted, if it is readable.
-        certificate = found.tls_cert if found.tls_cert and os.access(found.tls_cert, os.R_OK) else None
-        return self._connect(found.url, self._token or found.token, certificate)
 
     def send(self, payload: bytes) -> None:
         """Put one batch into the spool and wake the sender."""
@@ -244,7 +255,7 @@ class HttpTransport(Transport):
 
     def _deliver(self, spool: Spool, batches: Sequence[Waiting]) -> _Pause | None:
         """Send batches in one request and handle the response; return the pause after a failure."""
-        client = self._client or self._find_server()
+        client = self._find_server()
         if client is None:
             return self._no_server()
         body = self._body(batches)
@@ -324,6 +335,7 @@ class HttpTransport(Transport):
     def _misdirected(self, answer: Answer) -> _Pause:
         """Keep the batches until the wrong address or token is fixed."""
         if answer.status in {401, 403}:
+            self._must_look = True
             advice = "Set server.token (or RL_INSIGHT_TOKEN) to the server's token"
         else:
             advice = "Check that server.url is the address of an RL-Insight server"
@@ -333,9 +345,7 @@ class HttpTransport(Transport):
     def _unreachable(self, error: Exception) -> _Pause:
         if self._stopping:
             return _Pause(0.0)
-        if self._is_local and self._client is not None:  # by the next attempt another server may run, on another port
-            self._client.close()
-            self._client = None
+        self._must_look = True
         return self._failed(str(error) or type(error).__name__)
 
     def _no_server(self) -> _Pause:

@@ -17,13 +17,15 @@ from rl_insight.compat.xtuner.config import TraceConfig, read_config
 from rl_insight.compat.xtuner.otlp_file import OtlpFile
 from rl_insight.compat.xtuner.producer import ProducerTraceFile, SampleRecorder
 from rl_insight.compat.xtuner.viewer import Viewer, open_viewer
+from rl_insight.config.loading import RUN_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.ids import host_name
+from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
 logger = logging.getLogger("rl_insight")
 
 ROLLOUT_VARIABLE = "XTUNER_TRACE_ENABLE_ROLLOUT"
-_FROM_PARENT = ("RL_INSIGHT_INHERIT", "RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN", "RL_INSIGHT_RUN_ID")
+_FROM_PARENT = (INHERIT_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, RUN_VARIABLE)
 _FLUSH_TIMEOUT_S = 0.2
 _CLOSE_TIMEOUT_S = 2.0
 _next_writer: Callable[[], int] = itertools.count(1).__next__

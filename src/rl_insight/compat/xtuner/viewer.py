@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 from rl_insight.compat._recording import is_recording
 from rl_insight.compat.xtuner.config import TraceConfig
-from rl_insight.config import load_config
-from rl_insight.config.paths import ServerState, data_dir, find_local_server
+from rl_insight.config.loading import environment_config
+from rl_insight.config.paths import ServerState, data_dir, find_local_server, find_server
 from rl_insight.monitor import default_monitor
 
 logger = logging.getLogger("rl_insight")
@@ -60,13 +60,9 @@ def open_viewer(config: TraceConfig) -> Viewer | None:
         pipeline = default_monitor._pipeline
         server = None if pipeline is None else pipeline.config.server
         return Viewer(server.url, server.token) if server is not None and server.url else None
-    configured = load_config(None).server
-    if configured.url:
-        return Viewer(configured.url, configured.token)
-    local = find_local_server()
-    if local is not None:
-        return Viewer(local.url, local.token)
-    return _start(config)
+    configured = environment_config().server
+    known = find_server(configured.url, configured.token)
+    return _start(config) if known is None else Viewer(known.url, known.token)
 
 
 def _start(config: TraceConfig) -> Viewer | None:
