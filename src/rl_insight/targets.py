@@ -18,6 +18,7 @@ from rl_insight.http_client import request
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
 from rl_insight.transport.ingest_client import TARGETS_PATH
 from rl_insight.urls import without_credentials
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger("rl_insight")
 
@@ -140,9 +141,7 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
 
 def _run_of_this_process() -> dict[str, Any]:
     """Return the run started by `init`; wait for it briefly, because frameworks register their engines first."""
-    deadline = time.monotonic() + _INIT_WAIT_S
-    while not (inherited := os.environ.get(INHERIT_VARIABLE)) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    inherited = wait_for(lambda: os.environ.get(INHERIT_VARIABLE), _INIT_WAIT_S, 0.2)
     if not inherited:
         return {}
     run = msgspec.json.decode(inherited)

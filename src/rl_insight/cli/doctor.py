@@ -17,6 +17,7 @@ from rl_insight.cli.transfer import RunTransfer
 from rl_insight.config.paths import Server
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
+from rl_insight.waiting import wait_for
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Place
@@ -128,17 +129,16 @@ def _write_and_read_back(server: Server) -> Iterator[Check]:
 
 
 def _awaited_process(client: ServerClient, run_id: str) -> dict[str, Any] | None:
-    until = time.monotonic() + _READ_BACK_S
-    while time.monotonic() < until:
+    def look() -> dict[str, Any] | None:
         try:
-            found = client.get("/api/v1/spans", {"run": run_id, "name": "doctor"})
-            if found:
-                row: dict[str, Any] = client.get("/api/v1/processes", {"run": run_id})[0]
-                return row
-        except InsightError:
-            pass  # the run is created by its first commit
-        time.sleep(0.1)
-    return None
+            if not client.get("/api/v1/spans", {"run": run_id, "name": "doctor"}):
+                return None
+            row: dict[str, Any] = client.get("/api/v1/processes", {"run": run_id})[0]
+        except InsightError:  # the run is created by its first commit
+            return None
+        return row
+
+    return wait_for(look, _READ_BACK_S, 0.1)
 
 
 def _spool() -> Check:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from rl_insight.cli.opening import AsJson
 from rl_insight.cli.place import DataDir, call, current_directory, current_server, directory_of, remote, taken_ports
 from rl_insight.cli.stack import install, say_stack, stack_left, stack_rows, stack_words
 from rl_insight.errors import ConfigError, InsightError
+from rl_insight.waiting import wait_for
 
 if TYPE_CHECKING:
     from rl_insight.server.config import ServerSettings
@@ -33,7 +33,6 @@ _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
 _STACK_TIMEOUT_S = 60.0
 """Extra time to stop Prometheus, Tempo and Grafana."""
-_POLL_S = 0.05
 _GARBAGE_OBJECTS = 25_000
 
 
@@ -125,50 +124,33 @@ def _otlp_addresses(record: ServerRecord) -> str:
 def _start_detached(
     settings: ServerSettings, overrides: list[str], options: dict[str, str | int | None], config: str | None
 ) -> int:
-    from rl_insight.server.state import DataDirectory
+    from rl_insight.server.state import LOG_FILE, DataDirectory, read_record
+    from rl_insight.server_process import start_server, wait_until_ready
 
     directory = settings.directory
     DataDirectory(directory).close()  # fails early, in this process, if it cannot be used
     words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
     words += [f"--config={config}"] if config else []
     output = directory / "server.out"
-    with output.open("wb") as stream:
-        child = subprocess.Popen(  # noqa: S603 -- our own program
-            [sys.executable, "-m", "rl_insight.cli", "server", "start", *words, *overrides],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
+    child = start_server([*words, *overrides], output, outlives_parent=True)
     # Each of the three may take the full time to become ready.
     timeout_s = _START_TIMEOUT_S + (3 * settings.stack.ready_timeout_s if settings.stack.enabled else 0.0)
     try:
         with working("starting the server"):
-            record = _wait_for_start(child, directory, timeout_s)
+            is_ready = wait_until_ready(child, directory, timeout_s)
     except BaseException:
         child.terminate()
         raise
+    if not is_ready and child.poll() is None:
+        child.terminate()
+        raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / LOG_FILE}.")
+    record = read_record(directory) if is_ready else None
     if record is None:
         warn(output.read_text(errors="replace").strip())
         return child.returncode if child.returncode in {1, 2} else 1
     _announce(record)
     say("It runs in the background: `rl-insight server stop` stops it.")
     return 0
-
-
-def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, timeout_s: float) -> ServerRecord | None:
-    """Return the record of the server once it is ready; None if its process has exited."""
-    from rl_insight.server.state import read_record
-
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if child.poll() is not None:
-            return None
-        record = read_record(directory)
-        if record is not None and record.pid == child.pid:
-            return record
-        time.sleep(_POLL_S)
-    raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / 'server.log'}.")
 
 
 @app.command()
@@ -196,12 +178,10 @@ def stop(
         raise InsightError(f"cannot stop the server with pid {record.pid}: it belongs to another user.") from error
     except ProcessLookupError:
         pass
-    deadline = time.monotonic() + _STOP_TIMEOUT_S + (_STACK_TIMEOUT_S if stack_rows(directory) else 0.0)
+    timeout_s = _STOP_TIMEOUT_S + (_STACK_TIMEOUT_S if stack_rows(directory) else 0.0)
     with working("stopping the server"):
-        while is_running(record):
-            if time.monotonic() > deadline:
-                raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
-            time.sleep(_POLL_S)
+        if not wait_for(lambda: not is_running(record), timeout_s):
+            raise InsightError(f"the server with pid {record.pid} did not stop within {timeout_s:.0f} s.")
         stop_stack(directory)  # left behind by a server that was killed
     say(f"Stopped the server with pid {record.pid}.")
 

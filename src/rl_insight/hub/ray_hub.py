@@ -36,6 +36,7 @@ from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
 from rl_insight.transport.ray import RayTransport
 from rl_insight.transport.registry import make_http
 from rl_insight.urls import host_and_port, is_loopback
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger("rl_insight")
 
@@ -387,10 +388,7 @@ def fetch_start(hub: Any, timeout_s: float) -> tuple[InsightConfig, RunIdentity]
 
 def wait_for_hub(timeout_s: float) -> Any:
     """Wait for this job's hub for up to `timeout_s`. Blocks, so only RL-Insight's threads may call it."""
-    deadline = time.monotonic() + timeout_s
-    while (hub := find_hub()) is None and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return hub
+    return wait_for(find_hub, timeout_s, 0.5)
 
 
 def create_ray_transport(config: InsightConfig, process: Process) -> Transport:

@@ -12,9 +12,10 @@ import msgspec
 from rl_insight.stack.compose import ComposeProject
 from rl_insight.stack.errors import StackError
 from rl_insight.stack.render import Layout
-from rl_insight.stack.service import end_group, end_strays, is_ready, wait_for
+from rl_insight.stack.service import end_group, end_strays, is_ready
 from rl_insight.stack.specs import READY_PATHS
 from rl_insight.stack.state import ServiceState, StackState, is_alive, read_state, remove_state
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,12 +15,12 @@ from pathlib import Path
 import psutil
 
 from rl_insight.http_client import HttpError, request
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger(__name__)
 
 _LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _PROBE_TIMEOUT_S = 2.0
-_POLL_S = 0.05
 _KILL_TIMEOUT_S = 10.0
 
 ROOT_VARIABLE = "RL_INSIGHT_STACK_ROOT"
@@ -92,16 +91,6 @@ def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
             return
     # Kill the children that the service left behind.
     signal_group(pid, signal.SIGKILL)
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until a condition holds; False if it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
 
 
 def end_strays(root: Path, timeout_s: float) -> int:

@@ -16,6 +16,7 @@ from rl_insight.stack.errors import StackError
 from rl_insight.stack.service import ServiceSpec, describe_exit, end_group, is_ready, last_lines, launch, signal_group
 from rl_insight.stack.settings import StackSettings
 from rl_insight.stack.state import ServiceState, StackState, created_at, read_state, remove_state, write_state
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger(__name__)
 
@@ -92,23 +93,27 @@ class Supervisor:
 
     def _wait_ready(self, child: _Child) -> None:
         spec = child.spec
-        deadline = time.monotonic() + self._settings.ready_timeout_s
-        while not is_ready(spec.url, spec.ready_path):
-            if self._stopping.is_set() or not self._owns_state():
-                raise StackError(f"{spec.title} was stopped before it was ready.")
-            code = child.poll()
-            if code is not None:
-                raise StackError(
-                    f"{spec.title} did not start: it ended with {describe_exit(code)}. Its log {spec.log} ends with:\n"
-                    f"{last_lines(spec.log)}"
-                )
-            if time.monotonic() > deadline:
-                raise StackError(
-                    f"{spec.title} did not become ready: {spec.url}{spec.ready_path} did not respond with 200 within "
-                    f"{self._settings.ready_timeout_s:.0f} s. See {spec.log}, or raise stack.ready_timeout_s."
-                )
-            time.sleep(_POLL_S)
+        timeout_s = self._settings.ready_timeout_s
+        if not wait_for(lambda: self._is_ready(child), timeout_s, _POLL_S):
+            raise StackError(
+                f"{spec.title} did not become ready: {spec.url}{spec.ready_path} did not respond with 200 within "
+                f"{timeout_s:.0f} s. See {spec.log}, or raise stack.ready_timeout_s."
+            )
         child.state = "running"
+
+    def _is_ready(self, child: _Child) -> bool:
+        spec = child.spec
+        if is_ready(spec.url, spec.ready_path):
+            return True
+        if self._stopping.is_set() or not self._owns_state():
+            raise StackError(f"{spec.title} was stopped before it was ready.")
+        code = child.poll()
+        if code is not None:
+            raise StackError(
+                f"{spec.title} did not start: it ended with {describe_exit(code)}. Its log {spec.log} ends with:\n"
+                f"{last_lines(spec.log)}"
+            )
+        return False
 
     def _watch(self) -> None:
         while not self._stopping.wait(_POLL_S):

@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Timer
 from typing import Any
 
+from rl_insight.backoff import Backoff
 from rl_insight.transport.base import Transport
 
 logger = logging.getLogger("rl_insight")
 
 _MAX_WAITING_BYTES = 64 * 1024 * 1024
 _MAX_IN_FLIGHT = 32
-_RETRY_S = 1.0
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 5.0
 _LEAVE_S = 1.0
 _POLL_S = 0.05
 _STEPS_S = 0.3
@@ -60,6 +62,7 @@ class RayTransport(Transport):
         self._retries = 0
         self._last_error: str | None = None
         self._retry: Timer | None = None
+        self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S, jitter=True)
         self._closed = False
         self._changed = Condition()
 
@@ -108,6 +111,7 @@ class RayTransport(Transport):
         with self._changed:
             self._in_flight -= 1
             self._delivered += 1
+            self._backoff.reset()
             self._changed.notify_all()
         self._submit()
 
@@ -128,7 +132,7 @@ class RayTransport(Transport):
             logger.warning("the monitor hub does not respond: %s. Batches are kept and sent again.", error)
 
     def _retry_later(self) -> None:
-        self._retry = Timer(_RETRY_S, self._reconnect)
+        self._retry = Timer(self._backoff.next_s(), self._reconnect)
         self._retry.daemon = True
         self._retry.start()
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
-import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from rl_insight.compat._recording import is_recording
 from rl_insight.compat.xtuner.config import TraceConfig
 from rl_insight.config.loading import environment_config
-from rl_insight.config.paths import ServerState, data_dir, find_local_server, find_server
+from rl_insight.config.paths import data_dir, find_local_server, find_server
 from rl_insight.monitor import default_monitor
+from rl_insight.server_process import start_server, wait_until_ready
 
 logger = logging.getLogger("rl_insight")
 
@@ -69,32 +68,16 @@ def _start(config: TraceConfig) -> Viewer | None:
     directory = Path(config.output_dir) / "rl-insight" if config.output_dir else data_dir()
     host, port = config.viewer or ("127.0.0.1", 0)
     words = [f"--host={host}", f"--port={port}", f"--data-dir={directory}"]
+    output = directory / "viewer.out"
     words += ["otlp_http_port=null", "otlp_grpc_port=null"]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / "viewer.out").open("wb") as output:
-            child = subprocess.Popen(  # noqa: S603  # our own program
-                [sys.executable, "-m", "rl_insight.cli", "server", "start", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+        child = start_server(words, output)
     except OSError as error:
         logger.warning("cannot start the trace viewer: %s.", error)
         return None
-    state = _wait_for_state(child, directory)
+    state = find_local_server(directory) if wait_until_ready(child, directory, _START_TIMEOUT_S) else None
     if state is None:
-        logger.warning("cannot start the trace viewer: see %s.", directory / "viewer.out")
+        logger.warning("cannot start the trace viewer: see %s.", output)
         Viewer("", child=child).close()
         return None
     return Viewer(state.url, state.token, child)
-
-
-def _wait_for_state(child: subprocess.Popen[bytes], directory: Path) -> ServerState | None:
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < deadline and child.poll() is None:
-        state = find_local_server(directory)
-        if state is not None and state.pid == child.pid:
-            return state
-        time.sleep(0.05)
-    return None

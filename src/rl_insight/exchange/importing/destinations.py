@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from rl_insight.backoff import Backoff
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.intake import Admission
 from rl_insight.schema import Batch, encode, frame
@@ -21,6 +22,8 @@ _COMMIT_ROWS = 122_880
 first, which costs 50% more."""
 _MAX_BODY_BYTES = 8 * 1024 * 1024
 _RETRY_FOR_S = 120.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
 
 
 class ImportReceipt(msgspec.Struct, frozen=True):
@@ -111,10 +114,11 @@ class ServerDestination(Destination):
 
     def _deliver(self, body: bytes) -> ServerAnswer:
         deadline = time.monotonic() + _RETRY_FOR_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             answer = self._post(body)
             if 200 <= answer.status < 300:
                 return answer
             if answer.status not in {429, 503} or time.monotonic() > deadline:
                 raise ExchangeError(f"the server rejected the records: {answer.error or answer.status}")
-            self._pause(answer.retry_after_s or 1.0)
+            self._pause(answer.retry_after_s or backoff.next_s())
