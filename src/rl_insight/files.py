@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,16 +19,34 @@ logger = logging.getLogger(__name__)
 ContentT = TypeVar("ContentT")
 
 
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Yield a path for a new file or directory that replaces `path` if the block succeeds, and is removed otherwise.
+
+    With `durable`, the content of the file is on disk before the rename.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        if durable:
+            with partial.open("rb+") as written:
+                os.fsync(written.fileno())
+        partial.replace(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
     """Replace a file atomically; with `durable`, the content is on disk before the rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
+    with (
+        replacing(path, durable=durable) as partial,
+        os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream,
+    ):
         stream.write(content)
-        if durable:
-            stream.flush()
-            os.fsync(stream.fileno())
-    partial.replace(path)
 
 
 def read_or_set_aside(path: Path, empty: ContentT) -> ContentT:

@@ -1,17 +1,20 @@
-"""Helpers that several packages share: the HTTP client, URLs, backoff."""
+"""Helpers that several packages share: the HTTP client, URLs, backoff, waiting, files."""
 
 from __future__ import annotations
 
 import doctest
+import errno
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rl_insight import backoff, http_client, urls
+from rl_insight import backoff, http_client, proxies, urls, waiting
 from rl_insight.backoff import Backoff
 from rl_insight.errors import ConfigError
+from rl_insight.files import replace_file, replacing
 from rl_insight.http_client import Connection, HttpError, request
+from rl_insight.waiting import wait_for
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -39,7 +42,7 @@ def server():
         made.shutdown()
 
 
-@pytest.mark.parametrize("module", [backoff, http_client, urls])
+@pytest.mark.parametrize("module", [backoff, http_client, proxies, urls, waiting])
 def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(module).failed == 0
 
@@ -104,3 +107,46 @@ def test_jitter_stays_within_the_pause():
     assert drawn[0] == 0.5
     assert all(0.5 <= pause <= 4.0 for pause in drawn)
     assert len(set(drawn)) > 100
+
+
+def test_waiting_ends_with_the_first_true_result_or_the_last_false_one():
+    results = iter([0, None, 7, 8])
+    assert wait_for(lambda: next(results), 60.0, 0.0) == 7
+    calls = []
+    assert wait_for(lambda: calls.append(1), 0.0) is None
+    assert len(calls) == 1
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    path = tmp_path / "state.json"
+    replace_file(path, b"old")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new", durable=True)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("state.json", b"old")]
+
+
+def test_two_writers_of_one_file_do_not_mix_their_content(tmp_path):
+    path = tmp_path / "part.parquet"
+    with replacing(path) as first:
+        first.write_bytes(b"first")
+        with replacing(path) as second:
+            second.write_bytes(b"second")
+        assert path.read_bytes() == b"second"
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("part.parquet", b"first")]
+
+
+def test_a_directory_appears_complete_or_not_at_all(tmp_path):
+    def write():
+        with replacing(tmp_path / "folder") as partial:
+            partial.mkdir()
+            (partial / "file").write_text("")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert list(tmp_path.iterdir()) == []

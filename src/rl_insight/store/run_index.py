@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rl_insight._version import __version__
+from rl_insight.files import replace_file
 from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, measure
 
 _FILE = ".index.json"
@@ -81,10 +81,8 @@ class RunIndex:
             return
         self._is_saved = True
         self._entries = {name: entry for name, entry in self._entries.items() if name in names}
-        partial = self._path.with_name(f"{_FILE}.{os.getpid()}")
         with suppress(OSError):
-            partial.write_bytes(msgspec.json.encode(_IndexFile(__version__, self._entries)))
-            partial.replace(self._path)
+            replace_file(self._path, msgspec.json.encode(_IndexFile(__version__, self._entries)))
 
 
 def _stamp(shown: RunInfo) -> tuple[int, int]:

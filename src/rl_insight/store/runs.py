@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from rl_insight.files import replacing
 from rl_insight.store.errors import (
     NoRunError,
     RunExistsError,
@@ -36,11 +37,11 @@ from rl_insight.store.run_files import (
 )
 from rl_insight.store.run_index import RunIndex
 from rl_insight.store.run_store import RunStore, open_run_file
+from rl_insight.waiting import wait_for
 
 logger = logging.getLogger(__name__)
 
 _NO_RUN = "there is no run {!r}. `rl-insight runs list` shows the runs."
-_FREE_POLL_S = 0.05
 _LARGE_BYTES = 32 * 1024 * 1024
 _CHEAP = 20.0
 """The information about a large open file is reused for this many times the time it took to read: at most 5% of a
@@ -296,11 +297,8 @@ class RunDirectory:
             RunNotFoundError: there is no such run.
             StoreBusyError: the run stayed in use for `wait_s`.
         """
-        end = time.monotonic() + wait_s
-        while not self._delete_if_free(run_id):
-            if time.monotonic() >= end:
-                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a few seconds.")
-            time.sleep(_FREE_POLL_S)
+        if not wait_for(lambda: self._delete_if_free(run_id), wait_s):
+            raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a few seconds.")
 
     def _delete_if_free(self, run_id: str) -> bool:
         with self._lock:
@@ -324,16 +322,14 @@ class RunDirectory:
         """
         if target.exists():
             raise StoreError(f"cannot export to {target}: it already exists. Choose another name.")
-        partial = target.with_name(target.name + ".partial")
         try:
-            with self.open(run_id) as store:
-                store.copy_to(partial)
-            partial.rename(target)
+            with replacing(target) as partial, self.open(run_id) as store:
+                try:
+                    store.copy_to(partial)
+                finally:
+                    wal_of(partial).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot export to {target}: {error.strerror}.") from error
-        finally:
-            partial.unlink(missing_ok=True)
-            wal_of(partial).unlink(missing_ok=True)
         return target
 
     def import_file(self, source: Path) -> RunInfo:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.files import replacing
 
 
 class ParquetFolder:
@@ -32,11 +32,8 @@ class ParquetFolder:
             return
         path = self._local / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        shutil.copyfile(source, partial)
-        with partial.open("rb+") as written:
-            os.fsync(written.fileno())
-        partial.replace(path)
+        with replacing(path, durable=True) as partial:
+            shutil.copyfile(source, partial)
 
 
 def _file_system(url: str) -> Any:

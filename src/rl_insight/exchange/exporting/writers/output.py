@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.files import replacing
 
 
 @contextmanager
@@ -46,14 +45,9 @@ def output_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        partial.replace(path)
+        with replacing(path) as partial:
+            yield partial
     except OSError as error:
         raise ExchangeError(f"cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
