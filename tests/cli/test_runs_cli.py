@@ -96,7 +96,7 @@ def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_b
     assert "There are no spans in step 9 of first." in capsys.readouterr().out
     assert main(["hotspots"]) == 0
     shown = capsys.readouterr().out
-    assert " 1 s " in shown
+    assert " 1.00 s " in shown
     assert "Only step 4, the latest" in shown
     assert main(["sessions"]) == 0
     assert "no sessions" in capsys.readouterr().out

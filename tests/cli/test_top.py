@@ -126,12 +126,12 @@ def test_a_thousand_processes_in_a_terminal(kind, request, terminal):
     shown = terminal("top", "crowd", "--interval", "0.2", "-m", "critic/rewards/mean", "--data-dir", str(crowd))
     text = shown.wait_for("q quit", 90.0)
     assert re.search(r"critic/rewards/mean +0\.\d+ +[▁▂▃▄▅▆▇█]+", text)
-    assert re.search(rf"slowest +update_actor: trainer {SLOW_RANK} 9 s", text)
+    assert re.search(rf"slowest +update_actor: trainer {SLOW_RANK} 9\.00 s", text)
     assert re.search(rf"GPUs +1,000, 90% busy; least: node{IDLE_GPU // 8} · GPU {IDLE_GPU % 8} 2%", text)
     assert "999 live, 1 silent" in text
     for key, view, first in (
         ("4", "processes", rf"silent +trainer +rank {SILENT_RANK} "),
-        ("5", "ranks", rf"trainer {SLOW_RANK} +node97 +9 s +2\.57x"),
+        ("5", "ranks", rf"trainer {SLOW_RANK} +node97 +9\.00 s +2\.57x"),
         ("6", "gpus", rf"node{IDLE_GPU // 8} · GPU {IDLE_GPU % 8} +2%"),
         ("3", "findings", "findings"),
         ("2", "sessions", "0 sessions in flight"),

@@ -99,4 +99,4 @@ def test_a_tool_of_which_some_calls_were_always_slow_is_judged_by_its_median(scr
             seconds = 1.2 if call % 10 == 0 else 0.08
             script.span(worker, "toolcall", 4.0 * step + 0.05 * call, seconds + (1.5 if step > 45 else 0.0), step=step,
                         segment="phase", attributes={"tool": "calculator"})  # fmt: skip
-    assert "median 1.6 s instead of 80 ms" in diagnosed(241.0)["slow_tool"].title
+    assert "median 1.58 s instead of 80.0 ms" in diagnosed(241.0)["slow_tool"].title

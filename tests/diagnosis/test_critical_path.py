@@ -47,7 +47,8 @@ def test_slow_rank_is_on_the_path_and_bounds_what_is_saved(paths):
     # Its slowest peer takes 4.3 s in some steps and 4.2 s in others.
     assert found.culprit.saved_seconds == pytest.approx(4.75, abs=0.1)
     assert (
-        found.culprit.text == "If actor 2 on node-1 were as fast as its peers, steps would take 7.3 s instead of 12 s"
+        found.culprit.text
+        == "If actor 2 on node-1 were as fast as its peers, steps would take 7.27 s instead of 12.0 s"
     )
     path = found.steps[2]
     assert [(one.name, one.rank) for one in path.segments][-1] == ("update", 2)

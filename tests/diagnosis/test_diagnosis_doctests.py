@@ -6,9 +6,9 @@ import doctest
 
 import pytest
 
-from rl_insight.diagnosis import activity, critical_path, names, robust, words
+from rl_insight.diagnosis import activity, critical_path, names, robust
 
 
-@pytest.mark.parametrize("module", [activity, critical_path, names, robust, words], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [activity, critical_path, names, robust], ids=lambda module: module.__name__)
 def test_examples(module):
     assert doctest.testmod(module).failed == 0

@@ -34,14 +34,14 @@ def findings_of(tmp_path):
 def test_one_save_of_more_than_five_minutes_is_reported(findings_of):
     found = findings_of("save_checkpoint", 320.0)["slow_checkpoint"]
     assert (found.first_step, found.last_step, found.culprit) == (18, 18, {"phase": "save_checkpoint"})
-    assert found.title == "save_checkpoint takes 91% of one step: 5.3 min of 5.8 min"
-    assert found.explanation == "The limit each time is 5.0 min."
+    assert found.title == "save_checkpoint takes 91% of one step: 5 min 20 s of 5 min 50 s"
+    assert found.explanation == "The limit each time is 5 min 00 s."
 
 
 def test_one_validation_of_five_steps_length_is_mentioned(findings_of):
     found = findings_of("validation", 160.0)["slow_validation"]
     assert (found.first_step, found.severity) == (18, "info")
-    assert found.explanation == "The limit each time is 2.5 min."
+    assert found.explanation == "The limit each time is 2 min 30 s."
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("save_checkpoint", 290.0), ("validation", 140.0)])

@@ -72,7 +72,7 @@ def test_the_figures_are_means_over_common_finished_steps(make_run):
     (reward,) = found.metrics
     assert (reward.first, reward.second) == pytest.approx((0.65, 0.45))
     assert found.sentence == (
-        "Steps take 25 s instead of 20 s (+25%), mostly because of generate (+4.0 s) and idle (+1.0 s); "
+        "Steps take 25.0 s instead of 20.0 s (+25%), mostly because of generate (+4.00 s) and idle (+1.00 s); "
         "reward_mean is 0.45 instead of 0.65 (-31%)."
     )
 
@@ -80,7 +80,7 @@ def test_the_figures_are_means_over_common_finished_steps(make_run):
 def test_equal_runs_hardly_differ(make_run):
     facts = {"generate_s": 12, "update_s": 6, "step_s": 20, "reward": 0.5}
     found = compared(make_run("one", **facts, config={"lr": 1.0}), make_run("two", **facts, config={"lr": 1.0}))
-    assert found.sentence == "Steps take about the same time, 20 s."
+    assert found.sentence == "Steps take about the same time, 20.0 s."
     assert found.config == []
 
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import cases from "./unitCases.json";
 import {
   formatClock,
   formatAgo,
@@ -14,23 +15,15 @@ import {
   tickTexts,
 } from "./units";
 
+// The command line's tests read the same cases: both spell durations and sizes alike.
+const durations = cases.durations as [number, string][];
+const sizes = cases.sizes as [number, string][];
+
 describe("durations have a natural unit", () => {
-  test.each([
-    [0, "0 s"],
-    [999, "999 ns"],
-    [1_250, "1.25 µs"],
-    [12_300_000, "12.3 ms"],
-    [1.25e9, "1.25 s"],
-    [59.99e9, "60.0 s"],
-    [200e9, "3 min 20 s"],
-    [3_665e9, "1 h 01 min"],
-    [200_000e9, "2 d 07 h"],
-    [-5e6, "-5.00 ms"],
-    [null, "–"],
-    [undefined, "–"],
-    [Number.NaN, "–"],
-    [Number.POSITIVE_INFINITY, "–"],
-  ])("%s ns is %s", (ns, text) => expect(formatDuration(ns)).toBe(text));
+  test.each([...durations, [null, "–"], [undefined, "–"], [Number.NaN, "–"], [Number.POSITIVE_INFINITY, "–"]])(
+    "%s ns is %s",
+    (ns, text) => expect(formatDuration(ns)).toBe(text),
+  );
 });
 
 test("unknown is not zero", () => {
@@ -53,11 +46,7 @@ test.each([
   [Number.NEGATIVE_INFINITY, "-Infinity"],
 ])("%s is written %s", (value, text) => expect(formatNumber(value)).toBe(text));
 
-test.each([
-  [512, "512 B"],
-  [1536, "1.50 KiB"],
-  [80 * 2 ** 30, "80.0 GiB"],
-])("%s bytes are %s", (bytes, text) => {
+test.each(sizes)("%s bytes are %s", (bytes, text) => {
   expect(formatBytes(bytes)).toBe(text);
 });
 

@@ -13,7 +13,7 @@ from rl_insight.cli.exporting import parse_time_ns
 from rl_insight.cli.opening import AsJson, Run, RunWords, local_runs, opened_run, run_id_of, run_or_files, server_with
 from rl_insight.cli.place import call, current_directory, current_server
 from rl_insight.cli.transfer import LONG_TIMEOUT_S
-from rl_insight.diagnosis.words import counted
+from rl_insight.words import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from math import isnan, nan
 from typing import Any
 
 from rl_insight.cli.console import say, say_json, say_table, working
-from rl_insight.cli.hotspots import duration_text
 from rl_insight.cli.opening import AsJson, RunName, asked_run
+from rl_insight.words import seconds_text
 
 _METRICS = 30
 _KEYS = 100
@@ -35,7 +35,9 @@ def diff(first: RunName, second: RunName, as_json: AsJson = False) -> None:
 
 def _say_figures(found: dict[str, Any], names: list[str]) -> None:
     say(f"Steps {found['first_step']} to {found['last_step']}, which both have.")
-    rows = [[row["name"], _time(row["first"]), _time(row["second"]), _change(row)] for row in found["times"]]
+    rows = [
+        [row["name"], seconds_text(row["first"]), seconds_text(row["second"]), _change(row)] for row in found["times"]
+    ]
     say_table(["time per step", *names, "change"], rows, whole=["time per step"])
     if found["metrics"]:
         say()
@@ -47,10 +49,6 @@ def _say_figures(found: dict[str, Any], names: list[str]) -> None:
 def _change(row: dict[str, Any]) -> str:
     ratio = (row["second"] - row["first"]) / abs(row["first"]) if row["first"] else nan
     return "" if isnan(ratio) else f"{ratio:+.1%}"
-
-
-def _time(seconds: float) -> str:
-    return duration_text(seconds * 1e9)
 
 
 def _value(value: Any) -> str:

@@ -18,6 +18,7 @@ from rl_insight.config.paths import Server
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
 from rl_insight.waiting import wait_for
+from rl_insight.words import size_text
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Place
@@ -152,7 +153,7 @@ def _spool() -> Check:
     waiting = sum(file.stat().st_size for file in files)
     if not waiting:
         return Check("spool", OK, f"{root.parent} is empty")
-    return Check("spool", WARNING, f"{waiting / 1e6:.1f} MB in {root.parent} are waiting for a server")
+    return Check("spool", WARNING, f"{size_text(waiting)} in {root.parent} are waiting for a server")
 
 
 def _ports() -> Check:

@@ -12,8 +12,8 @@ from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, working
 from rl_insight.cli.opening import Run, RunWord, given_run, opened_run, run_id_of, server_with
 from rl_insight.cli.transfer import fetch_file
-from rl_insight.diagnosis.words import counted
 from rl_insight.errors import ConfigError
+from rl_insight.words import counted
 
 _PATH = "/api/v1/export"
 _FORMATS = ("chrome", "otlp", "jsonl", "rli", "csv", "parquet")

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rl_insight.cli.hotspots import duration_text
+from rl_insight.words import duration_text, seconds_text
 
 if TYPE_CHECKING:
     from rl_insight.reader.sources import RunSource
@@ -115,8 +115,8 @@ def _slowest_line(grid: dict[str, Any]) -> str:
     slow = slowest(grid)
     if len(slow) < 2:
         return ""
-    shown = ", ".join(f"{row['title']} {duration_text(seconds * 1e9)}" for seconds, row in slow[:2])
-    middle = duration_text(slow[len(slow) // 2][0] * 1e9)
+    shown = ", ".join(f"{row['title']} {seconds_text(seconds)}" for seconds, row in slow[:2])
+    middle = seconds_text(slow[len(slow) // 2][0])
     return f" slowest    {grid['name']}: {shown}; median of {len(slow):,} {middle}"
 
 
@@ -137,14 +137,14 @@ def _step_lines(found: dict[str, Any], width: int) -> list[str]:
     lasted = [(step["end_ns"] - step["start_ns"]) for step in found["steps"] if step["end_ns"] is not None]
     if not lasted:
         return [" no finished step yet"]
-    lines = [f" step time  {duration_text(lasted[-1]):>8}  {sparkline([*map(float, lasted)], width - 23)}"]
+    lines = [f" step time  {duration_text(lasted[-1]):>11}  {sparkline([*map(float, lasted)], width - 26)}"]
     for step in found.get("breakdown", {}).get("steps", [])[-1:]:
         whole = max(1, step["end_ns"] - step["start_ns"])
         parts = [(phase["name"], phase["wall_ns"]) for phase in step["phases"]] + [("idle", step["idle_ns"])]
         for name, wall in sorted(parts, key=lambda part: -part[1])[:4]:
             share = wall / whole
             lines.append(
-                f"   {name[:18]:<18} {duration_text(wall):>8} {share:>4.0%} {'█' * round(share * (width - 38))}"
+                f"   {name[:18]:<18} {duration_text(wall):>11} {share:>4.0%} {'█' * round(share * (width - 41))}"
             )
     return lines
 
@@ -169,8 +169,8 @@ def _work_lines(found: dict[str, Any], room: int) -> list[str]:
         return [" open work  none"]
     lines = [" open work"]
     for one in work[:room]:
-        age = duration_text(one["oldest_age_s"] * 1e9)
-        lines.append(f"   {one['name'][:28]:<28} {one['count']:>6}  oldest {age:>8}  {one['role']} {_rank(one)}")
+        age = seconds_text(one["oldest_age_s"])
+        lines.append(f"   {one['name'][:28]:<28} {one['count']:>6}  oldest {age:>11}  {one['role']} {_rank(one)}")
     return lines
 
 
@@ -198,9 +198,9 @@ def _sessions(found: dict[str, Any], width: int, room: int) -> list[str]:
     waiting = found["in_flight"]
     lines = [f" {len(waiting):,} sessions in flight, of {found['summary']['sessions']:,}", ""]
     for one in waiting[: room - 2]:
-        age, phase = duration_text(one["age_s"] * 1e9), one["phase"] or "-"
+        age, phase = seconds_text(one["age_s"]), one["phase"] or "-"
         lines.append(
-            f"   {one['session_id'][: width - 50]:<{max(8, width - 50)}} {age:>8}  {phase[:16]:<16} {_rank(one)}"
+            f"   {one['session_id'][: width - 53]:<{max(8, width - 53)}} {age:>11}  {phase[:16]:<16} {_rank(one)}"
         )
     return lines
 
@@ -210,7 +210,7 @@ def _processes(found: dict[str, Any], _width: int, room: int) -> list[str]:
     rows = sorted(found["processes"], key=lambda row: (order.get(row["state"], 3), -row["silent_s"]))
     lines = [f" {len(rows):,} processes, silent ones first", ""]
     for row in rows[: room - 2]:
-        silent = duration_text(row["silent_s"] * 1e9)
+        silent = seconds_text(row["silent_s"])
         lines.append(
             f"   {row['state']:<7} {row['role'][:14]:<14} {_rank(row):<9} {row['host'][:18]:<18} last seen {silent} ago"
         )
@@ -224,7 +224,7 @@ def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
         return [" no finished step yet"]
     middle = slow[len(slow) // 2][0]
     lines = [
-        f" {grid['name']} by process, slowest of {len(slow):,} first; median {duration_text(middle * 1e9)}",
+        f" {grid['name']} by process, slowest of {len(slow):,} first; median {seconds_text(middle)}",
         "",
     ]
     for seconds, row in slow[: room - 2]:
@@ -232,7 +232,7 @@ def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
         values = [value for value in row["values"] if value is not None]
         title, host = row["title"][:22], row["host"][:16]
         lines.append(
-            f"   {title:<22} {host:<16} {duration_text(seconds * 1e9):>8} {times:>6}  {sparkline(values, width - 64)}"
+            f"   {title:<22} {host:<16} {seconds_text(seconds):>11} {times:>6}  {sparkline(values, width - 67)}"
         )
     return lines
 

@@ -9,6 +9,7 @@ import typer
 from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.opening import AsJson, Run, RunWords, ScopeOption, asked_run, run_or_files, scope_of, scope_text
+from rl_insight.words import duration_text
 
 if TYPE_CHECKING:
     from rl_insight.store.queries import Scope
@@ -56,15 +57,3 @@ def _row(spot: dict[str, Any]) -> list[str]:
     names = ("wall_ns", "average_ns", "p50_ns", "p95_ns", "p99_ns", "max_ns", "total_ns")
     times = [duration_text(spot[name]) for name in names]
     return [title, f"{spot['count']:,}", *times, str(spot["errors"] or ""), str(spot["open"] or "")]
-
-
-def duration_text(nanoseconds: float) -> str:
-    """Return a duration with three significant digits.
-
-    >>> duration_text(1_234_567), duration_text(90e9), duration_text(3.6e15)
-    ('1.23 ms', '1.5 min', '1000 h')
-    """
-    units = (("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6), ("µs", 1e3))
-    unit, size = next((pair for pair in units if nanoseconds >= pair[1]), units[-1])
-    value = nanoseconds / size
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

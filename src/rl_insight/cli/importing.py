@@ -14,8 +14,8 @@ from rl_insight.cli.console import say, say_json, warn, working
 from rl_insight.cli.exporting import parse_time_ns
 from rl_insight.cli.opening import AsJson, destination
 from rl_insight.cli.place import current_directory
-from rl_insight.diagnosis.words import counted
 from rl_insight.errors import InsightError
+from rl_insight.words import counted
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.importer import Importer, ImportSummary

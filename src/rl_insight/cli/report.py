@@ -24,6 +24,7 @@ from rl_insight.cli.opening import (
 )
 from rl_insight.cli.place import required_server
 from rl_insight.cli.transfer import fetch_file
+from rl_insight.words import size_text
 
 
 def report(
@@ -52,7 +53,7 @@ def report(
             with store.reader() as cursor:
                 check_scope(cursor, chosen)
             write_report(store, output, chosen, transcripts=transcripts)
-    say(f"Wrote {output} ({output.stat().st_size / 1e6:.1f} MB).")
+    say(f"Wrote {output} ({size_text(output.stat().st_size)}).")
 
 
 def open_(

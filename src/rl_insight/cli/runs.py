@@ -14,6 +14,7 @@ from rl_insight.cli.opening import AsJson, RunName, asked_run, local_runs, run_i
 from rl_insight.cli.place import call, current_place, current_server, remote
 from rl_insight.cli.transfer import RUN_PATH, RunTransfer, fetch_file
 from rl_insight.errors import InsightError
+from rl_insight.words import duration_text, size_text
 
 app = typer.Typer(help="List, show, delete, export and import runs.", no_args_is_help=True)
 
@@ -46,7 +47,7 @@ def list_(as_json: AsJson = False) -> None:
             ", ".join(info["tags"]),
             _time_text(info["started_ns"]),
             _time_text(info["last_seen_ns"]),
-            _size(info["size_bytes"]),
+            size_text(info["size_bytes"]),
             info["problem"],
         ]
         for info in found
@@ -71,7 +72,7 @@ def show(run: RunName, as_json: AsJson = False) -> None:
 
 def _described(found: dict[str, Any]) -> list[tuple[str, str]]:
     start, end = found["start_ns"], found["end_ns"]
-    lasted = "" if start is None or end is None else f"{(end - start) / 1e9:,.1f} s"
+    lasted = "" if start is None or end is None else duration_text(end - start)
     described = [
         ("project", found["project"]),
         ("experiment_name", found["experiment_name"]),
@@ -156,7 +157,7 @@ def export(
             runs.export(run, target)
     else:
         fetch_file(RUN_PATH, {"run": run}, target, f"copying {run}")
-    say(f"Wrote {target} ({_size(target.stat().st_size)}).")
+    say(f"Wrote {target} ({size_text(target.stat().st_size)}).")
 
 
 @app.command("import")
@@ -181,7 +182,3 @@ def _time_text(time_ns: int | None) -> str:
     if time_ns is None:
         return ""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

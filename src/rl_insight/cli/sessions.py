@@ -8,9 +8,10 @@ import typer
 
 from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, say_table, working
-from rl_insight.cli.hotspots import duration_text, say_latest
+from rl_insight.cli.hotspots import say_latest
 from rl_insight.cli.opening import AsJson, Run, RunWords, ScopeOption, asked_run, run_or_files, scope_of, scope_text
 from rl_insight.sessions.model import FIELDS, OBJECTS, PENDING, STATUSES
+from rl_insight.words import seconds_text
 
 _PHASES = 4
 _SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
@@ -134,4 +135,4 @@ def _row(session: dict[str, Any], names: list[str]) -> list[str]:
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else duration_text(value * 1e9)
+    return "" if value is None else seconds_text(value)

@@ -10,8 +10,8 @@ import typer
 from rl_insight.cli.console import say, say_json, working
 from rl_insight.cli.opening import AsJson, Run, RunWord, given_run, opened_run, run_id_of, server_with
 from rl_insight.cli.place import call
-from rl_insight.diagnosis.words import counted
 from rl_insight.schema.names import process_name
+from rl_insight.words import counted
 
 if TYPE_CHECKING:
     from rl_insight.store.queries import StackGroup

@@ -15,12 +15,12 @@ import numpy as np
 
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, median, medians, union_seconds
-from rl_insight.diagnosis.words import seconds_text
 from rl_insight.schema.names import process_name
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.states import States
 from rl_insight.store.queries.steps import StepWindow, step_windows
+from rl_insight.words import seconds_text
 
 MAX_STEPS = 50
 _MAX_SEGMENTS = 200

@@ -18,7 +18,7 @@ from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.signals import Observation, Severity, Signal, fact
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
 from rl_insight.diagnosis.tracks import Track
-from rl_insight.diagnosis.words import number_text
+from rl_insight.words import number_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from rl_insight.diagnosis.names import canonical_name
-from rl_insight.diagnosis.words import number_text, seconds_text
 from rl_insight.store.queries import (
     Breakdown,
     ConfigDifference,
@@ -24,6 +23,7 @@ from rl_insight.store.queries import (
     summary,
 )
 from rl_insight.store.queries.steps import MAX_STEPS
+from rl_insight.words import number_text, seconds_text
 
 STEP: Final = "step"
 IDLE: Final = "idle"

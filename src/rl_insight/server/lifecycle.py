@@ -34,6 +34,7 @@ from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
 from rl_insight.urls import host_and_port, reachable_address
+from rl_insight.words import size_text
 
 if TYPE_CHECKING:
     from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
@@ -148,7 +149,7 @@ def _open(settings: ServerSettings, token: str | None, sinks: list[Sink], url: s
     free = shutil.disk_usage(settings.directory).free
     if free < settings.store.min_free_bytes:
         raise ServerStartError(
-            f"cannot start: only {free >> 20} MiB are free on the disk of {settings.directory}. "
+            f"cannot start: only {size_text(free)} are free on the disk of {settings.directory}. "
             "Free some space, or choose another --data-dir."
         )
     try:

@@ -26,6 +26,7 @@ from rl_insight.store.run_files import measure, wal_of
 from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.span_rows import SpanWriter
 from rl_insight.store.tables import ROLLUP_ROWS, migrate
+from rl_insight.words import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -251,7 +252,7 @@ class RunStore(RunFile):
             self._check_usable()
             size, _ = measure(self.path)
             if shutil.disk_usage(target.parent).free - size < self._min_free_bytes:
-                raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no space for {size >> 20} MiB.")
+                raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no space for {size_text(size)}.")
             shutil.copyfile(self.path, target)
             with suppress(FileNotFoundError):
                 shutil.copyfile(wal_of(self.path), wal_of(target))

@@ -38,6 +38,7 @@ from rl_insight.store.run_files import (
 from rl_insight.store.run_index import RunIndex
 from rl_insight.store.run_store import RunStore, open_run_file
 from rl_insight.waiting import wait_for
+from rl_insight.words import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -398,7 +399,7 @@ class RunDirectory:
             total -= info.size_bytes
             deleted.append(info.run_id)
             reason = "age" if too_old else "size"
-            logger.info("deleted run %s (%.1f MB): %s", info.run_id, info.size_bytes / 1e6, reason)
+            logger.info("deleted run %s (%s): %s", info.run_id, size_text(info.size_bytes), reason)
         return deleted
 
     def _delete_unused(self, run_id: str) -> bool:

@@ -24,6 +24,7 @@ from rl_insight.store.errors import (
     StoreOverloadedError,
 )
 from rl_insight.store.runs import RunDirectory
+from rl_insight.words import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ class StoreWriter:
 
     def _overload(self) -> StoreOverloadedError:
         return StoreOverloadedError(
-            f"{self._pending_bytes >> 20} MiB are waiting to be written. Retry later.",
+            f"{size_text(self._pending_bytes)} are waiting to be written. Retry later.",
             retry_after_s=self._retry_after_s(),
         )
 

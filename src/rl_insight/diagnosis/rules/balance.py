@@ -13,7 +13,7 @@ from rl_insight.diagnosis.robust import Interval, length_s, overlap_s, union
 from rl_insight.diagnosis.rule import Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import share_text
+from rl_insight.words import share_text
 
 _MAX_PROCESSES = 64
 """Enough to estimate how a role spends its time."""

@@ -15,7 +15,7 @@ from rl_insight.diagnosis.rule import Parameter, StepRule
 from rl_insight.diagnosis.rules.shares import StepShare
 from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+from rl_insight.words import ratio_text, seconds_text, share_text
 
 _WINDOW = 5
 _BASELINE_CALLS = 600

@@ -13,7 +13,7 @@ from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, Parameter, StepRule, TickRule, engine_input
 from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+from rl_insight.words import ratio_text, seconds_text, share_text
 
 _WINDOW = 5
 _PREFIX = ("prefix_hits", "prefix_queries")

@@ -12,7 +12,7 @@ from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rule import PERSISTENT, Input, Parameter, RoleRule
 from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, saving, where
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
-from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+from rl_insight.words import ratio_text, seconds_text, share_text
 
 
 class DataImbalance(RoleRule):

@@ -11,7 +11,7 @@ from rl_insight.diagnosis.rule import AT_ONCE, BaselineRule, Input, MetricLook, 
 from rl_insight.diagnosis.rules.rewards import is_solved, rewards_until
 from rl_insight.diagnosis.signals import Observation, Severity, Signal, culprit_of, fact
 from rl_insight.diagnosis.tracks import Track, TrackPoint
-from rl_insight.diagnosis.words import number_text, ratio_text
+from rl_insight.words import number_text, ratio_text
 
 _FINITE = ("loss", "critic_loss", "gradient_norm", "kl", "entropy", "reward")
 """In the order in which a fault usually reaches them."""

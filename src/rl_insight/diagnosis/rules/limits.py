@@ -8,7 +8,7 @@ from typing import ClassVar
 from rl_insight.diagnosis.rule import MetricLook, MetricRule, Parameter
 from rl_insight.diagnosis.rules.rewards import changes, is_solved
 from rl_insight.diagnosis.signals import Signal, fact
-from rl_insight.diagnosis.words import number_text, share_text
+from rl_insight.words import number_text, share_text
 
 
 class _Limit(MetricRule):

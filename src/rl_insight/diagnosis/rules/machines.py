@@ -16,7 +16,7 @@ from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import GPUS, HOSTS, DeviceRule, Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, culprit_of, fact
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import number_text, seconds_text, share_text
+from rl_insight.words import number_text, seconds_text, share_text, size_text
 
 _WINDOW = Parameter("window_s", 60, "Window, in seconds")
 
@@ -145,7 +145,7 @@ class DiskFull(_Machine):
             "Checkpoints and object spilling will fail.",
             "critical" if used / total >= self["critical"] else "warning",
             anchor="full",
-            evidence=[fact("used", used / 1e9, "GB", f"{total / 1e9:.0f} GB")],
+            evidence=[fact("used", used / 2**30, "GiB", size_text(total))],
         )
 
 
@@ -185,7 +185,7 @@ class MemoryLeak(_Machine):
             "Ray kills workers at 95%.",
             key=(f"host={host}",),
             anchor="memory",
-            evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
+            evidence=[fact("used", used / 2**30, "GiB", size_text(total))],
         )
         self._add_process(model, since, used - history[0][1], signal)
         return signal
@@ -202,10 +202,10 @@ class MemoryLeak(_Machine):
             return
         process = model.processes[worst]
         signal.culprit = culprit_of(process)
-        signal.title += f"; {process.title} grew by {by_process[worst] / 2**30:.1f} GiB"
+        signal.title += f"; {process.title} grew by {size_text(by_process[worst])}"
         signal.lanes = model.lanes_of(worst)
         signal.evidence.append(
-            fact(f"growth of {process.title}", by_process[worst] / 2**30, "GiB", f"host {grown / 2**30:.1f} GiB")
+            fact(f"growth of {process.title}", by_process[worst] / 2**30, "GiB", f"host {size_text(grown)}")
         )
 
     def _remaining_s(self, history: list[tuple[int, float]], total: float) -> float | None:
@@ -254,7 +254,7 @@ class GpuMemoryCreep(_Machine):
             f"The memory of GPU {device.gpu} on {device.host} is {share_text(median(used) / total)} full",
             f"It was {share_text(before / total)} full at first.",
             anchor="memory",
-            evidence=[fact("used", median(used) / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
+            evidence=[fact("used", median(used) / 2**30, "GiB", size_text(total))],
         )
 
 

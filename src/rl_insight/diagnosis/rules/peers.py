@@ -15,7 +15,7 @@ from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import ProcessRow
 from rl_insight.diagnosis.rule import Rule
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.words import ratio_text, seconds_text
+from rl_insight.words import ratio_text, seconds_text
 
 OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
 """Kinds of states whose duration reflects the machine; in a wait, other processes are the slow ones."""

@@ -16,7 +16,7 @@ from rl_insight.diagnosis.rule import STEPS, Parameter, StepRule
 from rl_insight.diagnosis.rules.rewards import reported_changes
 from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import ratio_text, seconds_text
+from rl_insight.words import ratio_text, seconds_text
 
 BASELINE_STEPS = 30
 LEAST_STEPS = 10

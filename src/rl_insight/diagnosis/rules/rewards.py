@@ -23,7 +23,7 @@ from rl_insight.diagnosis.rule import (
 from rl_insight.diagnosis.rules.calls import ToolErrors
 from rl_insight.diagnosis.signals import Severity, Signal, fact
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import number_text, share_text
+from rl_insight.words import number_text, share_text
 
 _LEAST_REWARDS = 20
 _SOLVED = 0.85

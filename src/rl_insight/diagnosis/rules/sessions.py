@@ -10,7 +10,7 @@ from rl_insight.diagnosis.rows import SessionRow
 from rl_insight.diagnosis.rule import SESSIONS, Confirmation, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+from rl_insight.words import ratio_text, seconds_text, share_text
 
 _LEAST = 16
 _WASTED = frozenset({"dropped", "cancelled"})

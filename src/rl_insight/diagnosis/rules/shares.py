@@ -13,7 +13,7 @@ from rl_insight.diagnosis.robust import baseline
 from rl_insight.diagnosis.rule import AT_ONCE, Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import seconds_text, share_text
+from rl_insight.words import seconds_text, share_text
 
 
 class StepShare(StepRule):

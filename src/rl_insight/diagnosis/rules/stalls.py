@@ -13,8 +13,8 @@ from rl_insight.diagnosis.rule import NUMBERED_STEPS, Input, Parameter, TickRule
 from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.stacks import is_paused
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
-from rl_insight.diagnosis.words import counted, seconds_text
 from rl_insight.store.queries.findings import STALLED_RUN
+from rl_insight.words import counted, seconds_text
 
 
 class StuckWork:

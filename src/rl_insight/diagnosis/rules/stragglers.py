@@ -21,7 +21,7 @@ from rl_insight.diagnosis.rule import NUMBERED_STEPS, PERSISTENT, Parameter, Rol
 from rl_insight.diagnosis.rules.peers import OWN_WORK, Slow, SlowHosts, host_signal, saved_by, what_if
 from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, saving, where
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.words import ratio_text, seconds_text
+from rl_insight.words import ratio_text, seconds_text, size_text
 
 _BYTES = ("network_sent_bytes", "network_received_bytes")
 _NETWORK_STEPS = 5
@@ -311,14 +311,14 @@ class SlowNetwork(RoleRule):
         saved_s = saved_by(model, process, (taken[slowest] - usual_s) / len(steps))
         yield Signal(
             {"host": slowest, "role": role_step.role, "phase": name},
-            f"The network of {slowest} moves {rates[slowest] / 1e6:.0f} MB/s in {name}, its peers' "
-            f"{usual / 1e6:.0f} MB/s{what_if(step_s, saved_s)}",
+            f"The network of {slowest} moves {size_text(rates[slowest])}/s in {name}, its peers' "
+            f"{size_text(usual)}/s{what_if(step_s, saved_s)}",
             f"It spends {ratio_text(taken[slowest] / usual_s)} as long in {name} as the median host.",
             key=("host", slowest),
             impact=saving(saved_s, step_s),
             lanes=model.lanes_of(process.number),
             evidence=[
-                fact("bytes per second", rates[slowest], "B/s", f"median of the hosts {usual / 1e6:.0f} MB/s"),
+                fact("bytes per second", rates[slowest], "B/s", f"median of the hosts {size_text(usual)}/s"),
                 fact(name, taken[slowest] / len(steps), "s", f"median {seconds_text(usual_s / len(steps))}"),
             ],
         )

@@ -11,7 +11,7 @@ from rl_insight.diagnosis.rows import SpanRow
 from rl_insight.diagnosis.rule import SESSIONS, Parameter, TickRule
 from rl_insight.diagnosis.rules.stalls import StuckWork
 from rl_insight.diagnosis.signals import Signal
-from rl_insight.diagnosis.words import counted, seconds_text
+from rl_insight.words import counted, seconds_text
 
 
 class _StuckKind(TickRule):

@@ -21,6 +21,7 @@ from rl_insight.store.connections import RunFile, safe_settings
 from rl_insight.store.errors import QueryError, QueryTimeoutError, StoreBusyError
 from rl_insight.store.run_files import measure
 from rl_insight.store.run_store import RunStore
+from rl_insight.words import size_text
 
 MAX_TEXT = 100_000
 _COPIES = "sql-copies"
@@ -71,7 +72,7 @@ def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
     size, _ = measure(file.path)
     if size > limits.max_run_bytes:
         raise QueryError(
-            f"the run file has {size / 1e9:.1f} GB, but SQL is limited to {limits.max_run_bytes / 1e9:.1f} GB. "
+            f"the run file has {size_text(size)}, but SQL is limited to {size_text(limits.max_run_bytes)}. "
             "Export the run and open the copy with DuckDB."
         )
     if not _free.acquire(blocking=False):
