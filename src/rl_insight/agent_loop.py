@@ -23,17 +23,14 @@ from typing import Any, NamedTuple, TypeVar
 from rl_insight.integrations.samples import field_of
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.losses import safe_text
-from rl_insight.recorder.spans import CANCELLED, ERROR
 from rl_insight.schema.agent_loop import SESSION_SOURCE, TRACE_SOURCE, lane_id, session_status
+from rl_insight.sessions.model import BAD_OUTCOMES
 
 __all__ = ["AgentLoopSession", "agent_loop_lane_id", "agent_loop_session"]
 
 ValueT = TypeVar("ValueT")
 
 agent_loop_lane_id = lane_id
-
-_OUTCOMES = {"failed": ERROR, "cancelled": CANCELLED}
-"""The span's status for unsuccessful sessions."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class AgentLoopSession:
         span = default_monitor.trace_span(
             name="agent_session", start_time_ns=self.start_ns, end_time_ns=end_ns, attributes=attributes
         )
-        bad_outcome = _OUTCOMES.get(session_status(status))
+        bad_outcome = BAD_OUTCOMES.get(session_status(status))
         if bad_outcome is not None:
             span.set_status(bad_outcome)
 

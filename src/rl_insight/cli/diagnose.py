@@ -13,6 +13,7 @@ from rl_insight.cli.exporting import parse_time_ns
 from rl_insight.cli.opening import AsJson, Run, RunWords, local_runs, opened_run, run_id_of, run_or_files, server_with
 from rl_insight.cli.place import call, current_directory, current_server
 from rl_insight.cli.transfer import LONG_TIMEOUT_S
+from rl_insight.schema.names import SEVERITIES
 from rl_insight.words import counted
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from rl_insight.diagnosis.run import Report
     from rl_insight.store.queries import Finding
-
-_ORDER = ("info", "warning", "critical")
 
 
 def diagnose(
@@ -35,7 +34,7 @@ def diagnose(
         typer.Option(help="Only these rules, separated by commas.", autocompletion=complete_rules),
     ] = None,
     fail_on: Annotated[
-        str | None, one_of(lambda: _ORDER, help="Exit with 1 for a finding of this severity or above.")
+        str | None, one_of(lambda: SEVERITIES, help="Exit with 1 for a finding of this severity or above.")
     ] = None,
     explained: Annotated[
         bool, typer.Option("--explained", help="Also show findings explained by another one.")
@@ -74,8 +73,8 @@ def diagnose(
         say_json({"as_of_ns": report.as_of_ns, "findings": shown, "coverage": report.coverage})
     else:
         _say(report, shown)
-    worst = max((_ORDER.index(finding.severity) for finding in shown), default=-1)
-    return int(fail_on is not None and worst >= _ORDER.index(fail_on))
+    worst = max((SEVERITIES.index(finding.severity) for finding in shown), default=-1)
+    return int(fail_on is not None and worst >= SEVERITIES.index(fail_on))
 
 
 def _replay(run: str | None, paths: list[Path], how: dict[str, Any]) -> Report:

@@ -15,9 +15,10 @@ from rl_insight.diagnosis.names import CANONICAL
 from rl_insight.diagnosis.robust import baseline
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.signals import Observation, Severity, Signal, fact
+from rl_insight.diagnosis.signals import Observation, Signal, fact
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
 from rl_insight.diagnosis.tracks import Track
+from rl_insight.schema.names import Severity
 from rl_insight.words import number_text
 
 

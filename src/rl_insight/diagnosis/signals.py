@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any
 
 from rl_insight.diagnosis.rows import ProcessRow
-
-Severity = Literal["info", "warning", "critical"]
-SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
+from rl_insight.schema.names import Severity
 
 
 @dataclass(slots=True)

@@ -26,14 +26,19 @@ from rl_insight.recorder.context import (
 )
 from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.losses import safe_text, short_text
-from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
+from rl_insight.recorder.spans import OK, Span, outcome
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.tables import seconds_of
-from rl_insight.sessions.model import ACCEPTED, EXECUTION, LOST, PENDING, STATUSES
+from rl_insight.sessions.model import (
+    BAD_OUTCOMES,
+    EXECUTION,
+    LOST,
+    PENDING,
+    STATUS_OF_OUTCOME,
+    STATUSES,
+)
 
 FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
-_STATUS_OF_OUTCOME = {OK: ACCEPTED, ERROR: "failed", CANCELLED: "cancelled"}
-_OUTCOME_OF_STATUS = {"failed": ERROR, "cancelled": CANCELLED}
 
 _MARKS = {
     "submitted": "submit_ts",
@@ -156,7 +161,7 @@ class Session(Span, gc=False, eq=False):
             self.fail(kind)
         if self.final_status is None:
             status, reason = (OK, None) if kind is None else outcome(kind)
-            self._finalize(_STATUS_OF_OUTCOME[status], reason)
+            self._finalize(STATUS_OF_OUTCOME[status], reason)
             self.end = self.marks["finalized_ts"]
             return
         self.end = self._recorder.now()
@@ -322,7 +327,7 @@ class Session(Span, gc=False, eq=False):
         self.final_status = status
         self.reason = reason
         self.marks["finalized_ts"] = self._recorder.now()
-        bad_outcome = _OUTCOME_OF_STATUS.get(status)
+        bad_outcome = BAD_OUTCOMES.get(status)
         if bad_outcome is not None and self.status == OK:
             self.status = bad_outcome
         self._changed()

@@ -1,9 +1,9 @@
-"""Shared names: valid Prometheus names for metrics and labels, reserved labels, kinds of spans and events."""
+"""Shared names: valid Prometheus names, reserved labels, kinds of spans and events, severities."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 TRAINER_JOB: Final = "trainer_metrics"
@@ -26,6 +26,10 @@ SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"
 """Segments of the spans of sessions, phases and tasks."""
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
+"""Of findings and alerts, the least severe first."""
 
 _NOT_IN_METRIC = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")

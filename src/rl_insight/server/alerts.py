@@ -16,6 +16,7 @@ import msgspec
 from rl_insight.backoff import Backoff
 from rl_insight.errors import InsightError
 from rl_insight.http_client import HttpError, request
+from rl_insight.schema.names import SEVERITIES
 from rl_insight.server.config import AlertSettings
 from rl_insight.store.queries import Finding
 
@@ -26,7 +27,6 @@ _TIMEOUT_S = 10.0
 _RETRIES = 4
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
-_ORDER = ("info", "warning", "critical")
 _ICONS = {"opened": ":red_circle:", "resolved": ":large_green_circle:"}
 
 
@@ -73,7 +73,7 @@ class Alerts:
         settings = self._settings
         if settings.rules and finding.rule not in settings.rules:
             return False
-        return _ORDER.index(finding.severity) >= _ORDER.index(settings.severity)
+        return SEVERITIES.index(finding.severity) >= SEVERITIES.index(settings.severity)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Deliver queued alerts for up to `timeout_s`; idempotent."""

@@ -20,7 +20,7 @@ from rl_insight.config.loading import load_layers, read_yaml
 from rl_insight.config.model import MEBIBYTE, Port
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
-from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.schema.names import DEFAULT_NAMESPACE, Severity
 from rl_insight.server.older_settings import translated
 from rl_insight.stack import StackSettings
 from rl_insight.urls import clean_token, is_loopback, split_http_url, without_credentials
@@ -112,7 +112,7 @@ class AlertSettings:
     """A Slack-compatible incoming webhook that receives a line of text."""
     command: str | None = None
     """A shell command that receives the finding as JSON on stdin."""
-    severity: Literal["info", "warning", "critical"] = "warning"
+    severity: Severity = "warning"
     """The lowest severity to send."""
     rules: list[str] = field(default_factory=list)
     """Only findings of these rules; empty means all."""

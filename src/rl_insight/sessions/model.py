@@ -15,7 +15,13 @@ PENDING: Final = "pending"
 FAILED: Final = "failed"
 ACCEPTED: Final = "accepted"
 LOST: Final = "lost"
-STATUSES: Final = (PENDING, ACCEPTED, "rejected", FAILED, "dropped", "cancelled", LOST)
+CANCELLED: Final = "cancelled"
+STATUSES: Final = (PENDING, ACCEPTED, "rejected", FAILED, "dropped", CANCELLED, LOST)
+
+STATUS_OF_OUTCOME: Final = {"ok": ACCEPTED, "error": FAILED, "cancelled": CANCELLED}
+"""The status of a session whose span ended with an outcome and that nothing else decided."""
+BAD_OUTCOMES: Final = {FAILED: "error", CANCELLED: "cancelled"}
+"""The outcome of the span of an unsuccessful session, by its status; other statuses leave it as it is."""
 
 EXECUTION: Final = "execution"
 KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")

@@ -23,10 +23,9 @@ from rl_insight.sessions.model import (
     MARKS,
     OBJECTS,
     PENDING,
+    STATUS_OF_OUTCOME,
     Snapshot,
 )
-
-_STATUS_OF_OUTCOME = {"ok": ACCEPTED, "error": "failed", "cancelled": "cancelled"}
 
 
 class PhaseRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -172,7 +171,7 @@ def _status_of_phases(phases: list[PhaseRecord]) -> str:
     if not ended or len(ended) < len(phases):
         return PENDING
     last = max(ended, key=lambda phase: phase.end_ts or 0.0)
-    return _STATUS_OF_OUTCOME.get(last.outcome, ACCEPTED)
+    return STATUS_OF_OUTCOME.get(last.outcome, ACCEPTED)
 
 
 def _phase_fields(phase: PhaseRecord) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from rl_insight.diagnosis.names import is_rollout, state_kind
 from rl_insight.diagnosis.robust import baseline, median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, Parameter, StepRule, TickRule, engine_input
-from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.signals import Signal, culprit_of, fact, where
 from rl_insight.diagnosis.steps import Step
+from rl_insight.schema.names import Severity
 from rl_insight.words import ratio_text, seconds_text, share_text
 
 _WINDOW = 5

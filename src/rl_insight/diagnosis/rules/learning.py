@@ -9,8 +9,9 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import median, spearman, theil_sen
 from rl_insight.diagnosis.rule import AT_ONCE, BaselineRule, Input, MetricLook, MetricRule, Parameter, Rule
 from rl_insight.diagnosis.rules.rewards import is_solved, rewards_until
-from rl_insight.diagnosis.signals import Observation, Severity, Signal, culprit_of, fact
+from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact
 from rl_insight.diagnosis.tracks import Track, TrackPoint
+from rl_insight.schema.names import Severity
 from rl_insight.words import number_text, ratio_text
 
 _FINITE = ("loss", "critic_loss", "gradient_norm", "kl", "entropy", "reward")

@@ -14,8 +14,9 @@ from rl_insight.diagnosis.robust import mad, median, quantile
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import STEPS, Parameter, StepRule
 from rl_insight.diagnosis.rules.rewards import reported_changes
-from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
+from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
+from rl_insight.schema.names import Severity
 from rl_insight.words import ratio_text, seconds_text
 
 BASELINE_STEPS = 30

@@ -21,8 +21,9 @@ from rl_insight.diagnosis.rule import (
     StepRule,
 )
 from rl_insight.diagnosis.rules.calls import ToolErrors
-from rl_insight.diagnosis.signals import Severity, Signal, fact
+from rl_insight.diagnosis.signals import Signal, fact
 from rl_insight.diagnosis.steps import Step
+from rl_insight.schema.names import Severity
 from rl_insight.words import number_text, share_text
 
 _LEAST_REWARDS = 20

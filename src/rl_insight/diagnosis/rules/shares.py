@@ -11,8 +11,9 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import CANONICAL, state_kind
 from rl_insight.diagnosis.robust import baseline
 from rl_insight.diagnosis.rule import AT_ONCE, Input, Parameter, StepRule
-from rl_insight.diagnosis.signals import Severity, Signal, fact, saving
+from rl_insight.diagnosis.signals import Signal, fact, saving
 from rl_insight.diagnosis.steps import Step
+from rl_insight.schema.names import Severity
 from rl_insight.words import seconds_text, share_text
 
 

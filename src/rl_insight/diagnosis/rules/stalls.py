@@ -10,9 +10,10 @@ from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
 from rl_insight.diagnosis.rule import NUMBERED_STEPS, Input, Parameter, TickRule
-from rl_insight.diagnosis.signals import Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.signals import Signal, culprit_of, fact, where
 from rl_insight.diagnosis.stacks import is_paused
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
+from rl_insight.schema.names import Severity
 from rl_insight.store.queries.findings import STALLED_RUN
 from rl_insight.words import counted, seconds_text
 

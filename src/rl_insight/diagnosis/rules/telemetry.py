@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND, EventRow, ProcessRow
 from rl_insight.diagnosis.rule import AT_ONCE, Parameter, Rule, TickRule
-from rl_insight.diagnosis.signals import SEVERITIES, Observation, Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, where
 from rl_insight.intake import has_cadence
+from rl_insight.schema.names import SEVERITIES, Severity
 from rl_insight.schema.records import read_object
 from rl_insight.words import counted, seconds_text
 

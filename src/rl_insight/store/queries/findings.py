@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from rl_insight.schema.names import SEVERITIES
 from rl_insight.store.frame import Frame, column_of
 from rl_insight.store.inserts import arriving
 from rl_insight.store.queries.base import Cursor, Kept
@@ -150,9 +151,9 @@ def top_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that no other one explains: open ones first, the most severe and latest first."""
     every = list(findings)
     redundant = {finding_id for finding in every for finding_id in finding.explains}
-    order = {"critical": 0, "warning": 1, "info": 2}
+    order: dict[str, int] = {severity: place for place, severity in enumerate(SEVERITIES)}
     kept = [finding for finding in every if finding.finding_id not in redundant]
-    return sorted(kept, key=lambda one: (one.status != "open", order.get(one.severity, 3), -one.start_ns))
+    return sorted(kept, key=lambda one: (one.status != "open", -order.get(one.severity, -1), -one.start_ns))
 
 
 def _finding(row: tuple[Any, ...]) -> Finding:

@@ -27,7 +27,7 @@ SERVICE: Final = "rl-insight"
 SESSION_SCOPE: Final = "rl_insight.sessions"
 FINDING_SCOPE: Final = "rl_insight.findings"
 _EVENT_NAME: Final = "event.name"
-_LEVELS: Final = {"critical": logging.CRITICAL, "error": logging.ERROR, "warning": logging.WARNING}
+_LEVELS: Final = {"critical": logging.CRITICAL, "warning": logging.WARNING}
 _FINDING_FIELDS: Final = (
     *("finding_id", "rule", "severity", "status", "title", "explanation", "remedy", "culprit", "impact"),
     *("first_step", "last_step", "start_ns", "end_ns", "updated_ns"),
