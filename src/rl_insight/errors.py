@@ -24,11 +24,7 @@ class TooLargeError(SchemaError):
 
 
 class TransportError(InsightError):
-    """A batch could not be delivered; `retry_after_s` is the wait requested by the receiver."""
-
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    """A batch could not be delivered."""
 
 
 class BatchRefusedError(TransportError):

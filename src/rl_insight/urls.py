@@ -88,11 +88,11 @@ def clean_token(token: str | None, key: str = "server.token") -> str | None:
     return clean
 
 
-def bearer(token: str | None, key: str = "server.token") -> dict[str, str]:
+def bearer(token: str | None) -> dict[str, str]:
     """Return the authorization header for a token; empty without one.
 
     >>> bearer("abc"), bearer(None)
     ({'Authorization': 'Bearer abc'}, {})
     """
-    clean = clean_token(token, key)
+    clean = clean_token(token)
     return {"Authorization": f"Bearer {clean}"} if clean else {}

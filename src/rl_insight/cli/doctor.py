@@ -144,9 +144,9 @@ def _awaited_process(client: ServerClient, run_id: str) -> dict[str, Any] | None
 
 def _spool() -> Check:
     from rl_insight.config import load_config
-    from rl_insight.transport.http import _spool_root
+    from rl_insight.transport.http import spool_folder
 
-    root = _spool_root("any", load_config(None).http.spool_dir)
+    root = spool_folder("any", load_config(None).http.spool_dir)
     if root is None:
         return Check("spool", WARNING, "the default directory belongs to another user. Set http.spool_dir.")
     files = [file for file in root.parent.rglob("*") if file.is_file()] if root.parent.is_dir() else []

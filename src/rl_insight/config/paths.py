@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,7 @@ STATE_FILE = "server.json"
 
 
 _SAME_START_S = 2.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +48,16 @@ def user_folder() -> Path | None:
         # The disk fails for now; later writes go to subfolders that only this user can read.
         is_private = True
     return home if is_private else None
+
+
+def file_name(process_id: str) -> str:
+    """Return a process id as a plain file name: no separators, never hidden, never empty.
+
+    >>> file_name("node7-4711-9f3a2c1d"), file_name("../a b")
+    ('node7-4711-9f3a2c1d', '_._a_b')
+    """
+    name = _UNSAFE.sub("_", process_id) or "_"
+    return "_" + name[1:] if name.startswith(".") else name
 
 
 def data_dir() -> Path:

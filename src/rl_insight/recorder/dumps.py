@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rl_insight.config.paths import user_folder
+from rl_insight.config.paths import file_name, user_folder
 from rl_insight.schema.stacks import Stack, Stacks
 
 SIGNAL: Final = signal.SIGRTMIN + 12 if sys.platform == "linux" else None
@@ -117,7 +117,7 @@ def _folder() -> Path | None:
 
 
 def _path(folder: Path, process_id: str) -> Path:
-    return folder / (re.sub(r"[^\w.-]", "_", process_id)[:200] + _SUFFIX)
+    return folder / (file_name(process_id)[:200] + _SUFFIX)
 
 
 def _header(path: Path) -> tuple[int, str] | None:

@@ -24,6 +24,7 @@ from rl_insight.server.http.guarded_protocol import ArrivalLimits, GuardedProtoc
 from rl_insight.server.http.pages import STATIC, add_page, docs_page
 from rl_insight.server.http.quick_requests import QuickProtocol
 from rl_insight.server.http.security import SecurityMiddleware
+from rl_insight.server.ingest import retry_after_header
 from rl_insight.server.routes import clients, exports, findings, health, live, questions, runs, sql, targets, views
 from rl_insight.server.routes import ingest as ingest_route
 from rl_insight.server.routes import otlp as otlp_route
@@ -198,7 +199,7 @@ async def error_answer(request: Request, error: Exception) -> Response:
         logger.warning("refused %s %s: not enough memory", request.method, request.url.path)
         sentence = "not enough memory for this request. Try again when fewer requests are in flight."
     if status in {429, 503, 507}:
-        headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
+        headers = retry_after_header(getattr(error, "retry_after_s", None))
     return _error(sentence, status, headers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from io import BytesIO
@@ -17,6 +18,17 @@ from rl_insight.store.errors import StoreError, StoreOverloadedError
 from rl_insight.store.writer import Settled, StoreWriter
 
 RETRY_AFTER_S = 2.0
+
+
+def retry_after_header(seconds: float | None) -> dict[str, str]:
+    """Return the header that asks a client to wait: whole seconds, rounded up; by default `RETRY_AFTER_S`.
+
+    >>> retry_after_header(2.3), retry_after_header(0.0), retry_after_header(None)
+    ({'Retry-After': '3'}, {'Retry-After': '1'}, {'Retry-After': '2'})
+    """
+    return {"Retry-After": str(max(1, math.ceil(RETRY_AFTER_S if seconds is None else seconds)))}
+
+
 """The retry delay if the store does not suggest one."""
 _MAX_PROBLEMS = 5
 _STRING_BYTES = 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import time
 from pathlib import Path
 from typing import Final
@@ -18,17 +17,6 @@ CLOSE_TIMEOUT_S = 2.0
 
 _LOCK_NAME: Final = "lock"
 _PAUSE_S: Final = 0.01
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
-
-def file_name(process_id: str) -> str:
-    """Return a process id as a plain file name: no separators, never hidden, never empty.
-
-    >>> file_name("node7-4711-9f3a2c1d"), file_name("../a b")
-    ('node7-4711-9f3a2c1d', '_._a_b')
-    """
-    name = _UNSAFE.sub("_", process_id) or "_"
-    return "_" + name[1:] if name.startswith(".") else name
 
 
 def write_all(descriptor: int, data: bytes) -> None:

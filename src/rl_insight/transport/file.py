@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_insight.backoff import Backoff
+from rl_insight.config.paths import file_name
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, decode, frame, read_frames
-from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, file_name, write_all
+from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, write_all
 from rl_insight.transport.base import Transport
 
 logger = logging.getLogger("rl_insight")

@@ -16,13 +16,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rl_insight.backoff import Backoff
-from rl_insight.config.paths import Server, find_server, user_folder
+from rl_insight.config.paths import Server, file_name, find_server, user_folder
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import InsightError
 from rl_insight.schema import decode, frame, read_frames
 from rl_insight.schema.bundle import encode_bundle
 from rl_insight.transport._compression import choose_compression, compress
-from rl_insight.transport._disk import file_name
 from rl_insight.transport.base import Transport
 from rl_insight.transport.ingest_client import Answer, IngestClient
 from rl_insight.transport.spool import Spool, Waiting, adopt_orphans
@@ -109,8 +108,8 @@ class HttpTransport(Transport):
         self._retry_max_s = max(retry_max_s, retry_initial_s)
         self._adopt_interval_s = adopt_interval_s
         self._spool_max_bytes = spool_max_bytes
-        self._spool_root = _spool_root(local_spool(self._data_dir) if url is None else url, spool_dir)
-        self._adopted_roots = [self._spool_root, *(_spool_root(other, spool_dir) for other in adopts_from)]
+        self._spool_root = spool_folder(local_spool(self._data_dir) if url is None else url, spool_dir)
+        self._adopted_roots = [self._spool_root, *(spool_folder(other, spool_dir) for other in adopts_from)]
         own = None if self._spool_root is None else self._spool_root / file_name(process_id)
         self._spool = Spool(own, spool_max_bytes)
         self._adopted: list[Spool] = []
@@ -404,7 +403,7 @@ def local_spool(data_dir: Path) -> str:
     return f"local:{data_dir.resolve()}"
 
 
-def _spool_root(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path | None:
+def spool_folder(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder of the spools for a receiver; None if the default folder belongs to another user."""
     name = hashlib.sha256(receiver.rstrip("/").encode()).hexdigest()[:16]
     if spool_dir is not None:

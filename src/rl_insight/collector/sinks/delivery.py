@@ -29,6 +29,10 @@ Answer = TypeVar("Answer")
 class TryAgainError(TransportError):
     """A request that may succeed later; `retry_after_s` is the delay requested by the receiver."""
 
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
 
 class DeliveryRefusedError(BatchRefusedError):
     """A request that the receiver rejected permanently; `status` is the HTTP status, or 0."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from rl_insight.server.http.bodies import BodyError, decompress, read_body, unpa
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.http.quick_requests import LoopCalls, QuickAnswer, Reply
 from rl_insight.server.http.security import RAW_HEADERS, SecurityMiddleware
-from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
+from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission, retry_after_header
 from rl_insight.server.pacing import SHORTEST_S
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
 
@@ -194,5 +193,5 @@ def _counts(accepted: int, duplicates: int, wanted_s: float) -> dict[str, Any]:
 
 
 def _error(status: int, sentence: str, *, retry_after_s: float | None = None, **more: Any) -> Response:
-    headers = {} if retry_after_s is None else {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
+    headers = {} if retry_after_s is None else retry_after_header(retry_after_s)
     return JSONResponse({"error": sentence, **more}, status_code=status, headers=headers)

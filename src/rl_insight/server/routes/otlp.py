@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import JSON, PROTOBUF, OtlpSignal, answer, encoded_answer, encoded_error
 from rl_insight.server.http.bodies import BodyError, decompress, unpacked_limit
 from rl_insight.server.http.body_guard import reservation_of
-from rl_insight.server.ingest import RETRY_AFTER_S
+from rl_insight.server.ingest import retry_after_header
 from rl_insight.server.otlp.receiver import OtlpSubmission
 from rl_insight.server.routes.ingest import REFUSALS, receive
 
@@ -93,6 +92,6 @@ async def _submitted(
 
 def _error(status: int, sentence: str, *, is_json: bool, retry_after_s: float | None = None) -> Response:
     # Not 429: older SDKs retry only after a 503.
-    headers = {"Retry-After": str(max(1, math.ceil(retry_after_s or RETRY_AFTER_S)))} if status == 503 else {}
+    headers = retry_after_header(retry_after_s or None) if status == 503 else {}
     content = encoded_error(_CODES[status], sentence, is_json=is_json)
     return Response(content, status, headers, media_type=JSON if is_json else PROTOBUF)
