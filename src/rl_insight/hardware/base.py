@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import msgspec
 
-Kind = Literal["gpu", "gpu_process", "node", "process"]
+from rl_insight.schema.exporters import Kind
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):

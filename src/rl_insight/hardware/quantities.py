@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rl_insight.hardware.base import Kind
+from rl_insight.schema.exporters import Kind
 
 
 @dataclass(frozen=True, slots=True)

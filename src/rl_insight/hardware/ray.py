@@ -11,33 +11,14 @@ from typing import Any
 import msgspec
 
 from rl_insight.hardware.base import Reading, Source
-from rl_insight.hardware.exporter import AVAILABLE, MIB, ExporterMapping, ExporterSeries, PageReadings, down
+from rl_insight.hardware.exporter import PageReadings, down
 from rl_insight.hardware.exposition import SeriesReader
 from rl_insight.hardware.fetch import PageAddress, fetch_all
+from rl_insight.schema.exporters import RAY_NODE
 from rl_insight.startup import ray_is_initialized
 
 logger = logging.getLogger("rl_insight")
 
-_PAGES = ExporterMapping(
-    series={
-        "ray_node_gpus_utilization": ExporterSeries("utilization_ratio", 0.01),
-        "ray_node_gram_used": ExporterSeries("memory_used_bytes", MIB),
-        "ray_node_gram_available": ExporterSeries(AVAILABLE, MIB),
-        "ray_node_gpu_power_milliwatts": ExporterSeries("power_watts", 0.001),
-        "ray_node_gpu_temperature_celsius": ExporterSeries("temperature_celsius"),
-        "ray_node_mem_used": ExporterSeries("memory_used_bytes", kind="node"),
-        "ray_node_mem_total": ExporterSeries("memory_total_bytes", kind="node"),
-        "ray_node_cpu_utilization": ExporterSeries("cpu_utilization_ratio", 0.01, kind="node"),
-        "ray_node_cpu_count": ExporterSeries("cpu_cores", kind="node"),
-        # Constantly growing totals distinguish one measurement of the agent from the next.
-        "ray_node_network_sent": ExporterSeries("", kind="node"),
-        "ray_node_network_received": ExporterSeries("", kind="node"),
-        "ray_node_disk_io_write": ExporterSeries("", kind="node"),
-    },
-    index_label="GpuIndex",
-    uuid_label="GpuUuid",
-    model_label="GpuDeviceName",
-)
 _DISCOVERY_INTERVAL_S = 10.0
 _AGENT_HINT = (
     "no Ray node serves metrics: the agent that does comes with `pip install 'ray[default]'` on every node. "
@@ -87,7 +68,7 @@ class RaySource(Source):
         self._nodes: list[RayNode] = []
         self._discovered = float("-inf")
         self._warned = False
-        self._series = SeriesReader(_PAGES.series)
+        self._series = SeriesReader(RAY_NODE.series)
         self._readers: dict[str, PageReadings] = {}
         """By node id."""
 
@@ -112,7 +93,7 @@ class RaySource(Source):
             page = pages.get(node.target)
             if isinstance(page, bytes):
                 if node.node_id not in self._readers:
-                    self._readers[node.node_id] = PageReadings(self._series, _PAGES)
+                    self._readers[node.node_id] = PageReadings(self._series, RAY_NODE)
                 # Stamps are derived from the values: the page does not include the agent's clock.
                 readings.extend(self._readers[node.node_id].read(page, node.node_id, node.host, has_stamp=True))
             elif not stop.is_set():

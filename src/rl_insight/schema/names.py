@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
 
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 TRAINER_JOB: Final = "trainer_metrics"
@@ -31,6 +32,7 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 """Of findings and alerts, the least severe first."""
 
+_HOST_LABELS: Final = ("host", "node", "hostname", "Hostname")
 _NOT_IN_METRIC = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -61,6 +63,38 @@ def process_name(role: str | None, rank: int | None, otherwise: str = "process")
     """
     name = role or otherwise
     return name if rank is None else f"{name} {rank}"
+
+
+class Device(NamedTuple):
+    """A machine, or one of its accelerators."""
+
+    host: str
+    gpu: str | None
+    """The index of the accelerator; None for the machine."""
+
+    @property
+    def title(self) -> str:
+        """The display name, such as `node-1 · GPU 2`."""
+        return self.host if self.gpu is None else f"{self.host} · GPU {self.gpu}"
+
+
+def device_of(
+    labels: Mapping[str, str], process_host: str = "", *, gpu_label: str = "gpu", default_gpu: str | None = None
+) -> Device:
+    """Return the device that a series measures.
+
+    Without a label for it, the machine is that of a scraped `instance`, else that of the process that recorded it.
+
+    >>> device_of({"host": "node-1", "node": "7f3a", "gpu": "2"}).title
+    'node-1 · GPU 2'
+    >>> device_of({"instance": "10.0.0.7:9400", "gpu": "0"}, "server"), device_of({}, "node-1")
+    (Device(host='10.0.0.7', gpu='0'), Device(host='node-1', gpu=None))
+    """
+    named = next((labels[label] for label in _HOST_LABELS if labels.get(label)), "")
+    instance = labels.get("instance", "")
+    host = named or instance.rpartition(":")[0] or instance or process_host
+    gpu = str(labels.get(gpu_label, ""))
+    return Device(host, gpu or default_gpu)
 
 
 def copy_of(process_id: str, source: str) -> str:
