@@ -38,6 +38,12 @@ def value(result):
     return json.loads(result.content[0].text)
 
 
+def test_the_median_of_two_ranks_is_between_them(write_run):
+    place = write_run(spans=[(rank, step, step * 20, step * 20 + 4 + 8 * rank) for rank in (0, 1) for step in (0, 1)])
+    _, (result,) = ask(place, ("slow_ranks", {}))
+    assert (value(result)["processes"], value(result)["median_seconds"]) == (2, 8.0)
+
+
 def test_an_agent_finds_its_way_from_the_runs_to_the_rows(place):
     tools, results = ask(
         place,

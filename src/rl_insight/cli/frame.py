@@ -6,6 +6,7 @@ import math
 import textwrap
 import time
 from collections import Counter
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.words import duration_text, seconds_text
@@ -116,7 +117,7 @@ def _slowest_line(grid: dict[str, Any]) -> str:
     if len(slow) < 2:
         return ""
     shown = ", ".join(f"{row['title']} {seconds_text(seconds)}" for seconds, row in slow[:2])
-    middle = seconds_text(slow[len(slow) // 2][0])
+    middle = seconds_text(median(seconds for seconds, _ in slow))
     return f" slowest    {grid['name']}: {shown}; median of {len(slow):,} {middle}"
 
 
@@ -222,7 +223,7 @@ def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
     slow = slowest(grid)
     if not slow:
         return [" no finished step yet"]
-    middle = slow[len(slow) // 2][0]
+    middle = median(seconds for seconds, _ in slow)
     lines = [
         f" {grid['name']} by process, slowest of {len(slow):,} first; median {seconds_text(middle)}",
         "",

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -278,7 +279,7 @@ class RunTools:
 
 
 def _median(timed: _Ranked) -> float | None:
-    return timed[len(timed) // 2][0] if timed else None
+    return median(value for value, _ in timed) if timed else None
 
 
 def _ranked(value: float, row: dict[str, Any], unit: str) -> dict[str, Any]:
