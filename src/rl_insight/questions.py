@@ -18,9 +18,16 @@ from rl_insight.sessions.records import SessionRecord
 from rl_insight.store import queries
 from rl_insight.store.errors import NotFoundError
 from rl_insight.store.queries import Cursor, Line, Session
+from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 
-_SPELLED = {"lane_ids": "lane", "matchers": "match", "shares": "share", "with_steps": "steps"}
+_SPELLED = {
+    "lane_ids": "lane",
+    "matchers": "match",
+    "shares": "share",
+    "with_devices": "devices",
+    "with_steps": "steps",
+}
 """Query parameters that have other names in questions."""
 _NOT_ASKED = {"cursor", "now_ns"}
 """Query parameters that are not conditions of a question."""
@@ -166,6 +173,7 @@ QUESTIONS: dict[str, Question] = {
     "metrics/range": Question("metrics", queries.range_query, _for_json),
     "metrics/quantiles": Question("metrics", queries.quantiles, _for_json),
     "metrics/heatmap": Question("metrics", queries.heat_map),
+    "hardware/now": Question("hardware", gpus_now),
     "hardware/by_state": Question("hardware", usage_of_run),
     "logs": Question("logs", queries.search_logs),
     "logs/histogram": Question("logs", queries.log_histogram),

@@ -152,5 +152,54 @@ def test_a_command_that_takes_a_while_says_what_it_does(crowd_files, terminal, w
     assert shown.program.wait(20) == 0
 
 
+def frame(directory, view, capsys):
+    assert main(["top", "small-1", "--once", "--view", view, "--data-dir", str(directory)]) == 0
+    return capsys.readouterr().out
+
+
+def busy(value, at, host, gpu):
+    return "gpu_utilization_ratio", value, at, {"host": host, "gpu": gpu}
+
+
+def test_gpus_of_a_run_without_steps_are_counted_one_by_one(write_run, capsys):
+    readings = [("a", "0", 0.2), ("a", "1", 0.4), ("b", "0", 0.6), ("b", "1", 0.8)]
+    samples = [busy(1.0, 40, host, gpu) for host, gpu, _ in readings]
+    samples += [busy(value, 100, host, gpu) for host, gpu, value in readings]
+    directory = write_run(samples)
+    assert "GPUs       4, 50% busy; least: a · GPU 0 20%" in frame(directory, "overview", capsys)
+    text = frame(directory, "gpus", capsys)
+    rows = re.findall(r"(\w) · GPU (\d) +(\d+)%  ([▁▂▃▄▅▆▇█]+)", text)
+    assert [row[:3] for row in rows] == [("a", "0", "20"), ("a", "1", "40"), ("b", "0", "60"), ("b", "1", "80")]
+    assert {row[3][0] for row in rows} == {"█"}
+
+
+def test_a_dead_gpu_is_shown_apart_and_not_in_the_mean(write_run, capsys):
+    spans = [(0, step, step * 50, step * 50 + 50) for step in range(2)]
+    samples = [busy(0.0, 10, "a", "0"), busy(0.5, 90, "a", "1"), busy(0.9, 95, "a", "2")]
+    directory = write_run(samples, spans)
+    assert "GPUs       3, 70% busy, 1 silent; least: a · GPU 1 50%" in frame(directory, "overview", capsys)
+    text = frame(directory, "gpus", capsys)
+    assert re.search(r"a · GPU 0 +0%  silent for 1\.5 min\n +a · GPU 1 +50%", text), text
+
+
+def test_gpus_of_a_scraped_exporter_are_on_the_same_scale(write_run, capsys):
+    labels = {"Hostname": "a", "gpu": "0"}
+    samples = [("DCGM_FI_DEV_GPU_UTIL", value, at, labels) for at, value in ((70, 100.0), (100, 30.0))]
+    directory = write_run(samples)
+    assert "GPUs       1, 30% busy; least: a · GPU 0 30%" in frame(directory, "overview", capsys)
+
+
+def test_the_median_of_two_ranks_is_between_them(write_run, capsys):
+    directory = write_run(
+        spans=[(rank, step, step * 20, step * 20 + 4 + 8 * rank) for rank in (0, 1) for step in (0, 1)]
+    )
+    assert re.search(
+        r"update: trainer 1 12 s, trainer 0 4(\.0)? s; median of 2 8(\.0)? s", frame(directory, "overview", capsys)
+    )
+    text = frame(directory, "ranks", capsys)
+    assert re.search(r"slowest of 2 first; median 8(\.0)? s", text)
+    assert re.search(r"trainer 1 +h +12 s +1\.50x", text)
+
+
 def test_sparklines_leave_out_what_is_not_a_number():
     assert sparkline([0.0, float("nan"), 1.0], 5) == "▁█"

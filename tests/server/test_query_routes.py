@@ -242,6 +242,15 @@ def test_gpu_use_is_joined_with_states(ask):
     assert rollout["utilization_ratio"] == pytest.approx(0.5)
 
 
+def test_gpu_use_now_has_one_entry_per_gpu(ask):
+    found = ask("hardware/now")
+    (use,) = found["quantities"]
+    assert (found["gpus"], use["quantity"], use["gpus"], use["mean"]) == (1, "utilization_ratio", 1, 0.5)
+    (gpu,) = found["devices"]
+    assert (gpu["gpu"], gpu["utilization_ratio"], gpu["is_stale"]) == ("0", 0.5, False)
+    assert ask("hardware/now", devices=False) == found | {"devices": []}
+
+
 def test_sql_reads_and_cannot_write(services, client, run):
     services.settings.sql.enabled = True
     answer = client.post("/api/v1/sql", json={"sql": "SELECT count(*) AS spans FROM spans"})

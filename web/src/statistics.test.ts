@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { binsOf, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
+import { binsOf, meanOf, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
 
 describe("quantile", () => {
   it("interpolates between neighbors", () => {
@@ -7,6 +7,13 @@ describe("quantile", () => {
     expect(quantile([1, 2, 3, 4], 1)).toBe(4);
   });
   it("returns null without values", () => expect(quantile([], 0.5)).toBeNull());
+});
+
+describe("meanOf", () => {
+  it("is of what is known: unknown is not 0", () => {
+    expect(meanOf([1, null, 3])).toBe(2);
+    expect(meanOf([null])).toBeNull();
+  });
 });
 
 describe("spreadOf", () => {

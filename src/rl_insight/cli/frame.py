@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 import time
 from collections import Counter
+from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from rl_insight.schema.names import Device
 from rl_insight.words import duration_text, seconds_text
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ _INDENT = " " * 12
 _BARS = "▁▂▃▄▅▆▇█"
 _STEPS = 60
 _RANK_STEPS = 20
-_GPU_METRIC = "gpu_utilization_ratio"
 _GPU_WINDOW_NS = 600 * 10**9
 _GPU_POINTS = 20
+_GPU_LINES = 500
+"""The most lines that a range query returns."""
 _METRICS = ("reward", "score", "return", "kl", "entropy", "loss", "grad", "throughput", "tokens", "length", "lr")
 """Parts of metric names, most interesting first."""
 
@@ -53,12 +55,13 @@ def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[st
     steps = source.ask("steps", limit=_STEPS)
     finished = [step["step"] for step in steps if step["end_ns"] is not None]
     if view == "gpus":
-        return found | {"gpus": _ask_gpus(source, finished[-_RANK_STEPS:], found["summary"])}
+        gpus = source.ask("hardware/now")
+        return found | {"gpus": gpus, "gpu_history": _ask_gpu_history(source, finished[-_RANK_STEPS:], gpus)}
     if view == "ranks":
         return found | {"ranks": _ask_ranks(source, finished[-_RANK_STEPS:])}
     found |= {"steps": steps, "work": source.ask("open/work"), "findings": source.ask("findings")}
     found |= {"processes": source.ask("processes"), "chosen": metrics}
-    found |= {"ranks": _ask_ranks(source, finished[-1:]), "gpus": _ask_gpus(source, finished[-1:], found["summary"])}
+    found |= {"ranks": _ask_ranks(source, finished[-1:]), "gpus": source.ask("hardware/now", devices=False)}
     if finished:
         found["breakdown"] = source.ask("steps/breakdown", first=finished[-1], last=finished[-1])
         found["metrics"] = source.ask("steps/metrics", first=finished[0], last=steps[-1]["step"])
@@ -73,21 +76,29 @@ def _ask_ranks(source: RunSource, finished: list[int], metric: str | None = None
     return grid
 
 
-def _ask_gpus(source: RunSource, finished: list[int], summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Query how busy each GPU was in the last steps; in a run without steps, the recent values by host."""
+def _ask_gpu_history(source: RunSource, finished: list[int], now: dict[str, Any]) -> dict[str, list[float]]:
+    """Query how busy each GPU was in the last steps, or in a run without steps, in the last minutes."""
+    metric = now["metric"]
+    if metric is None:
+        return {}
     if finished:
-        lines = [(row["title"], row["values"]) for row in _ask_ranks(source, finished, _GPU_METRIC)["rows"]]
-    else:
-        end = (summary["end_ns"] or 0) + 1
+        lines = [(row["title"], row["values"]) for row in _ask_ranks(source, finished, metric)["rows"]]
+    elif now["gpus"] <= _GPU_LINES:
+        end = now["time_ns"] + 1
         window = {"start_ns": max(0, end - _GPU_WINDOW_NS), "end_ns": end, "width": _GPU_WINDOW_NS // _GPU_POINTS}
-        found = source.ask("metrics/range", metric=_GPU_METRIC, group_by=["host"], **window)
-        lines = [(line["labels"].get("host", ""), line["y"]) for line in found]
-    gpus = [{"title": title, "busy": _numbers(values)} for title, values in lines]
-    return sorted((gpu for gpu in gpus if gpu["busy"]), key=lambda gpu: gpu["busy"][-1])
+        found = source.ask("metrics/range", metric=metric, group_by=["host", "gpu"], **window)
+        lines = [(_gpu_title(line["labels"]), line["y"]) for line in found]
+    else:
+        lines = []
+    return {title: [value * now["factor"] for value in _numbers(values)] for title, values in lines}
+
+
+def _gpu_title(gpu: dict[str, Any]) -> str:
+    return Device(gpu.get("host", ""), gpu.get("gpu")).title
 
 
 def _numbers(values: list[Any]) -> list[float]:
-    return [float(value) for value in values if value is not None and math.isfinite(float(value))]
+    return [float(value) for value in values if value is not None and isfinite(float(value))]
 
 
 def draw(found: dict[str, Any], width: int, height: int) -> list[str]:
@@ -127,11 +138,24 @@ def slowest(grid: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     return sorted(rows, key=lambda pair: -pair[0])
 
 
-def _gpu_line(gpus: list[dict[str, Any]]) -> str:
-    if not gpus:
+def _gpu_line(now: dict[str, Any]) -> str:
+    if not now["gpus"]:
         return ""
-    mean = sum(gpu["busy"][-1] for gpu in gpus) / len(gpus)
-    return f" GPUs       {len(gpus):,}, {mean:.0%} busy; least: {gpus[0]['title']} {gpus[0]['busy'][-1]:.0%}"
+    use = _utilization(now)
+    least = "" if use is None else f"; least: {_gpu_title(use['lowest'])} {use['lowest']['value']:.0%}"
+    return f" GPUs       {_gpu_words(now)}{least}"
+
+
+def _gpu_words(now: dict[str, Any]) -> str:
+    use = _utilization(now)
+    words = [f"{now['gpus']:,}"]
+    words += [] if use is None else [f"{use['mean']:.0%} busy"]
+    words += [f"{now['stale']:,} silent"] if now["stale"] else []
+    return ", ".join(words)
+
+
+def _utilization(now: dict[str, Any]) -> dict[str, Any] | None:
+    return next((one for one in now["quantities"] if one["quantity"] == "utilization_ratio"), None)
 
 
 def _step_lines(found: dict[str, Any], width: int) -> list[str]:
@@ -239,14 +263,20 @@ def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
 
 
 def _gpus(found: dict[str, Any], width: int, room: int) -> list[str]:
-    gpus = found["gpus"]
-    if not gpus:
+    now = found["gpus"]
+    if not now["gpus"]:
         return [" no GPU metrics: call rl_insight.monitor_hardware() in one process per host"]
-    lines = [f"{_gpu_line(gpus).split(';')[0]}, idle ones first", ""]
-    return lines + [
-        f"   {gpu['title'][-30:]:<30} {gpu['busy'][-1]:>5.0%}  {sparkline(gpu['busy'], width - 44, (0.0, 1.0))}"
-        for gpu in gpus[: room - 2]
-    ]
+    lines = [f" GPUs       {_gpu_words(now)}; silent and idle ones first", ""]
+    for gpu in sorted(now["devices"], key=lambda gpu: (not gpu["is_stale"], gpu["utilization_ratio"] or 0.0))[
+        : room - 2
+    ]:
+        title, use = _gpu_title(gpu), gpu["utilization_ratio"]
+        recent = sparkline(found["gpu_history"].get(title, []), width - 44, (0.0, 1.0))
+        silent = f"silent for {duration_text(gpu['age_s'] * 1e9)}"
+        lines.append(
+            f"   {title[-30:]:<30} {'-' if use is None else f'{use:.0%}':>5}  {silent if gpu['is_stale'] else recent}"
+        )
+    return lines
 
 
 _BODIES = dict(zip(VIEWS, (_overview, _sessions, _findings, _processes, _ranks, _gpus), strict=True))

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 from rl_insight.diagnosis.rows import SampleRow, SeriesRow
+from rl_insight.schema.names import device_of
 
 _KEPT_POINTS = 400
 History = deque[tuple[int, float]]
@@ -77,11 +78,10 @@ class HardwareBook:
 
     def add(self, series: SeriesRow, sample: SampleRow) -> bool:
         """Add a sample of the hardware monitor; returns False for any other sample."""
-        labels = series.labels
-        host = labels.get("host") or labels.get("node") or labels.get("hostname") or ""
+        host, gpu = device_of(series.labels)
         kind, _, quantity = series.name.partition("_")
-        if kind == "gpu" and "gpu" in labels and not series.name.startswith("gpu_process_"):
-            device = _device(self.gpus, (host, labels["gpu"]), host, series, labels["gpu"])
+        if kind == "gpu" and gpu is not None and not series.name.startswith("gpu_process_"):
+            device = _device(self.gpus, (host, gpu), host, series, gpu)
         elif kind == "node":
             device = _device(self.hosts, host, host, series)
         elif kind == "process":

@@ -5,39 +5,33 @@ import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfIndex } from "../colors";
 import { align } from "../lines";
-import { formatNumber, formatShare } from "../units";
+import { quantityNow } from "../hardwareNow";
+import { formatShare } from "../units";
 import { useAnswer, useQuery } from "../useQuery";
-import { chooseMetric } from "./chosenMetrics";
 
 const MINUTES = 10;
 const POINTS = 120;
 
 /** GPU utilization; hidden if it is not recorded. */
 export function GpuPanel({ run }: { run: string }) {
-  const metrics = useAnswer("metrics", { run }, { everyMs: 10_000 });
-  const summary = useAnswer("summary", { run }, { everyMs: 2000 });
-  const metric = chooseMetric(
-    (metrics.data ?? []).map((one) => one.name),
-    "gpu",
-  );
-  const end = summary.data?.end_ns ?? null;
+  const { data: now } = useAnswer("hardware/now", { run, devices: false }, { everyMs: 3000 });
+  const metric = now?.metric ?? null;
+  const end = now?.time_ns ?? null;
   const lines = useQuery(`gpu ${run} ${metric}`, (signal) => ask(run, metric!, end!, signal), {
-    enabled: metric !== undefined && end !== null,
+    enabled: metric !== null && end !== null,
     everyMs: 3000,
   });
-  const { x, series } = useMemo(() => joined(lines.data ?? []), [lines.data]);
-  if (metric === undefined || x.length === 0) return null;
-  // Shares from 0 to 1 from our own monitor, percent from Ray's.
-  const isShare = /ratio$/.test(metric);
-  const format = isShare ? formatShare : (value: number | null | undefined) => `${formatNumber(value)} %`;
+  const factor = now?.factor ?? 1;
+  const { x, series } = useMemo(() => joined(lines.data ?? [], factor), [lines.data, factor]);
+  if (now === undefined || metric === null || x.length === 0) return null;
   return (
     <Panel
       className="span-4"
       title="GPU use"
-      value={format(series[0]?.values.at(-1))}
+      value={formatShare(quantityNow(now, "utilization_ratio")?.mean)}
       actions={<ViewLink view="hardware">by GPU</ViewLink>}
     >
-      <Chart label="GPU use" x={x} series={series} height={120} range={[0, isShare ? 1 : 100]} format={format} />
+      <Chart label="GPU use" x={x} series={series} height={120} range={[0, 1]} format={formatShare} />
     </Panel>
   );
 }
@@ -59,7 +53,8 @@ async function ask(run: string, metric: string, end: number, signal: AbortSignal
   );
 }
 
-function joined(lines: readonly Line[]) {
+/** The lines as shares from 0 to 1. */
+function joined(lines: readonly Line[], factor: number) {
   const { x, lines: rows } = align(lines);
   return {
     x: x.map((time) => time / 1e9),
@@ -67,7 +62,7 @@ function joined(lines: readonly Line[]) {
       label: labels["what"] ?? "",
       color: colorOfIndex(place),
       isFaint: place > 0,
-      values,
+      values: values.map((value) => (value === null ? null : value * factor)),
     })),
   };
 }

@@ -18,7 +18,6 @@ const WISHES = {
     /(^|_)tgs$/i,
   ],
   staleness: [/stale(ness)?.*mean|stale(ness)?.*avg/i, /stale/i, /off_?policy/i, /(version|policy)_(lag|gap)/i],
-  gpu: [/gpu.*util/i, /util.*gpu/i],
 } as const;
 
 export type Wish = keyof typeof WISHES;

@@ -92,8 +92,6 @@ describe("metrics are chosen by the names that frameworks use", () => {
     ["throughput", ["throughput_tokens_per_s", "tool_rate"], "throughput_tokens_per_s"],
     ["throughput", ["perf_throughput"], "perf_throughput"],
     ["staleness", ["staleness_max", "staleness_mean"], "staleness_mean"],
-    ["gpu", ["ray_node_gpus_utilization", "gpu_memory_used_bytes"], "ray_node_gpus_utilization"],
-    ["gpu", ["cpu_utilization_ratio"], undefined],
   ] as const)("%s from %j", (wish, names, expected) => {
     expect(chooseMetric(names, wish)).toBe(expected);
   });

@@ -4,6 +4,7 @@ import type {
   Event,
   Finding,
   Flame,
+  GpusNow,
   HeatMap,
   Hotspot,
   Line,
@@ -91,6 +92,7 @@ export interface ReportDocument {
   metrics: Metric[];
   lines: MetricLines[];
   usage: UsageByState;
+  gpus_now: GpusNow;
   logs: LogLine[];
   events: Event[];
   marks: Mark[];

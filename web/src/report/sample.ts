@@ -89,6 +89,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     metrics: [],
     lines: [],
     usage: { states: [], steps: [] },
+    gpus_now: { time_ns: 0, max_age_s: 30, gpus: 0, stale: 0, quantities: [], metric: null, factor: 1, devices: [] },
     logs: [],
     events: [],
     findings: [],

@@ -119,6 +119,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     // Reports have transcripts only if requested.
     "sessions/transcript": (parameters) => document.transcripts?.[String(parameters["session_id"])] ?? null,
     "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
+    "hardware/now": () => document.gpus_now,
     "hardware/by_state": () => document.usage,
     findings: () => document.findings,
   };

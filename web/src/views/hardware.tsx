@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import type { Line, Metric, MetricQuery } from "../api";
+import type { GpusNow, Line, Metric, MetricQuery, QuantityNow } from "../api";
 import { Chart, type ChartSeries } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
@@ -8,16 +8,16 @@ import { Panel } from "../components/Panel";
 import { Select } from "../components/Select";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfIndex } from "../colors";
+import { quantityNow } from "../hardwareNow";
 import { align } from "../lines";
 import { kindOf } from "../metricKinds";
-import { formatBytes, formatClock, metricFormatter } from "../units";
+import { formatBytes, formatClock, formatCount, metricFormatter } from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
-import { deviceName, gridOf, latestOf } from "./hardware/grid";
-import { meanOf } from "../statistics";
+import { deviceName, gridOf } from "./hardware/grid";
 import { UsageTable } from "./hardware/UsageTable";
 import { RECENT, RECENT_OPTIONS, type Range, type Recent, rangeOf } from "./metrics/range";
 import "./views.css";
@@ -173,22 +173,17 @@ function Accelerators({
     () => gridOf(lines ?? [], range.width, isShare ? totals : null),
     [lines, range.width, isShare, totals],
   );
-  const now = useMemo(() => latestOf(data), [data]);
+  const { data: gpus } = useAnswer("hardware/now", { run, devices: false }, { everyMs: 3000 });
   const format = metricFormatter(isShare ? "share" : quantity.metric);
-  const known = now
-    .filter((one): one is { name: string; value: number } => one.value !== null)
-    .sort((one, other) => one.value - other.value);
-  const lowest = known[0];
-  const highest = known.at(-1);
+  const now = gpus && quantityNow(gpus, hasTotal ? "memory_used_ratio" : quantity.metric.replace(/^gpu_/, ""));
   if (error !== undefined) return <ErrorLine text={error} />;
   return (
     <Panel
       title={`${quantity.label} by node and accelerator`}
-      value={`${format(meanOf(now.map((one) => one.value)))} now, average of ${now.length}`}
+      value={gpus && nowText(gpus, now, format)}
       actions={
-        lowest !== undefined &&
-        highest !== undefined && (
-          <span>{`lowest ${format(lowest.value)} on ${lowest.name} · highest ${format(highest.value)} on ${highest.name}`}</span>
+        now !== undefined && (
+          <span>{`lowest ${format(now.lowest.value)} on ${placeOf(now.lowest)} · highest ${format(now.highest.value)} on ${placeOf(now.highest)}`}</span>
         )
       }
     >
@@ -217,6 +212,17 @@ function Accelerators({
       </p>
     </Panel>
   );
+}
+
+function nowText(gpus: GpusNow, now: QuantityNow | undefined, format: (value: number | null) => string): string {
+  const silent = gpus.stale === 0 ? "" : `, ${formatCount(gpus.stale)} silent for more than ${gpus.max_age_s} s`;
+  return now === undefined
+    ? `not known now${silent}`
+    : `${format(now.mean)} now, average of ${formatCount(now.gpus)}${silent}`;
+}
+
+function placeOf({ host, gpu }: { host: string; gpu: string }): string {
+  return deviceName({ host, gpu });
 }
 
 /** The most lines that can be distinguished; beyond it there is one per node. */

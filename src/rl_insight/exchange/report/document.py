@@ -19,6 +19,7 @@ from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
 from rl_insight.store.connections import RunFile
 from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RoleIdle, RunSummary, Scope, SpanSeries, Step
+from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.span_series import SeriesAxis
@@ -102,6 +103,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         metrics=metrics,
         lines=metric_lines(cursor, metrics, run),
         usage=usage_of_run(cursor),
+        gpus_now=gpus_now(cursor, with_devices=False),
         logs=[_without_texts(line) for line in logs],
         events=[_without_texts(event) for event in events if event.name != TEXTS_EVENT],
         marks=queries.marks(cursor),

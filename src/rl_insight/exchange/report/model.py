@@ -33,6 +33,7 @@ from rl_insight.store.queries import (
     Timeline,
     Transcript,
 )
+from rl_insight.store.queries.gpus_now import GpusNow
 from rl_insight.store.queries.hardware import UsageByState
 
 VERSION = 3
@@ -145,6 +146,8 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[Metric]
     lines: list[MetricLines]
     usage: UsageByState
+    gpus_now: GpusNow
+    """At the end of the run, without the devices."""
     logs: list[LogLine]
     events: list[Event]
     marks: list[Mark]

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_insight.schema.names import Device, device_of
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, group_order
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
@@ -132,8 +133,7 @@ _STATES = """
 """Intervals that do not overlap, by host and kind. A kind is a role's state, or a step; states first."""
 
 _QUANTITIES = """
-    SELECT series_id, name, coalesce(json_extract_string(series.labels, '$.host'), host),
-        coalesce(json_extract_string(series.labels, '$.gpu'), '0'), clock_offset_ns
+    SELECT series_id, name, series.labels, host, clock_offset_ns
     FROM series JOIN processes USING (process) WHERE list_contains($metrics, name)
 """
 _SAMPLES = """
@@ -267,8 +267,7 @@ class _GpuQuantity(NamedTuple):
     """One quantity of one GPU."""
 
     metric: str
-    host: str
-    gpu: str
+    gpu: Device
 
 
 class _GpuQuantities:
@@ -280,8 +279,9 @@ class _GpuQuantities:
         self.number, self.offset_ns = np.zeros((2, max(self.series, default=0) + 1), np.int64)
         """The quantity of a series, and its clock offset."""
         numbers: dict[_GpuQuantity, int] = {}
-        for series_id, *fields, offset_ns in found:
-            self.number[series_id] = numbers.setdefault(_GpuQuantity(*fields), len(numbers))
+        for series_id, metric, labels, host, offset_ns in found:
+            gpu = device_of(msgspec.json.decode(labels), host, default_gpu="0")
+            self.number[series_id] = numbers.setdefault(_GpuQuantity(metric, gpu), len(numbers))
             self.offset_ns[series_id] = offset_ns
         self.all = list(numbers)
 
@@ -296,13 +296,13 @@ class _Sums:
         self._islands = islands
         self._quantities = quantities
         self._max_gap_ns = max_gap_ns
-        gpus = dict.fromkeys((quantity.host, quantity.gpu) for quantity in quantities.all)
+        gpus = dict.fromkeys(quantity.gpu for quantity in quantities.all)
         numbers = {gpu: number for number, gpu in enumerate(gpus)}
-        self._gpu = np.array([numbers[quantity.host, quantity.gpu] for quantity in quantities.all], np.int64)
+        self._gpu = np.array([numbers[quantity.gpu] for quantity in quantities.all], np.int64)
         self._metric = np.array([GPU_METRICS.index(quantity.metric) for quantity in quantities.all], np.int64)
         self._known_s, self._areas = np.zeros((2, len(GPU_METRICS), len(kinds)))
         self._is_known = np.zeros((len(gpus), len(kinds)), bool)
-        counts = Counter(quantity.host for quantity in quantities.all)
+        counts = Counter(quantity.gpu.host for quantity in quantities.all)
         self.most_islands = max(
             (count * len(islands[host].kind) for host, count in counts.items() if host in islands), default=0
         )
@@ -323,7 +323,7 @@ class _Sums:
         together: dict[tuple[str, bytes], list[tuple[int, Floats]]] = {}
         for number, (begin, end) in zip(numbers[order[bounds[:-1]]].tolist(), pairwise(bounds), strict=True):
             # All quantities of a host's GPUs are sampled at the same times: one lookup serves all of them.
-            key = self._quantities.all[number].host, times[begin:end].tobytes()
+            key = self._quantities.all[number].gpu.host, times[begin:end].tobytes()
             together.setdefault(key, []).append((number, values[begin:end]))
         islands = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
         for (host, own_times), quantities in together.items():

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_insight.schema.names import process_name
+from rl_insight.schema.names import device_of, process_name
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, covered_until, merged
@@ -190,9 +190,7 @@ def _of_metric(
 def _device(labels: str, place: tuple[Any, ...]) -> str:
     """Return the subject of a series: a device of a host, or its process."""
     known: dict[str, str] = msgspec.json.decode(labels)
-    host = known.get("host") or known.get("node") or place[3]
-    if "gpu" in known:
-        return f"{host} · GPU {known['gpu']}"
-    if "source" in known:
-        return host
-    return f"{place[1] or place[0]}{'' if place[2] is None else f' {place[2]}'}"
+    device = device_of(known, place[3])
+    if device.gpu is not None or "source" in known:
+        return device.title
+    return process_name(place[1], place[2], place[0])

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Line } from "../../api";
-import { meanOf } from "../../statistics";
-import { deviceName, gridOf, latestOf } from "./grid";
+import { deviceName, gridOf } from "./grid";
 
 const line = (host: string, gpu: string, y: (number | null)[]): Line => ({
   labels: { host, gpu },
@@ -21,15 +20,6 @@ describe("gridOf", () => {
       [0.25, 0.5],
       [null, null],
     ]);
-  });
-});
-
-describe("latest values", () => {
-  it("are the last that are known", () =>
-    expect(latestOf(gridOf([line("a", "0", [0.2, 0.9, null])], 1e9))).toEqual([{ name: "a · GPU 0", value: 0.9 }]));
-  it("have a mean of what is known: unknown is not 0", () => {
-    expect(meanOf([1, null, 3])).toBe(2);
-    expect(meanOf([null])).toBeNull();
   });
 });
 

@@ -44,11 +44,3 @@ function latest(line: Line): number | null {
   const value = line.y.at(-1);
   return typeof value === "number" ? value : null;
 }
-
-/** The latest value of each row; null if nothing was recorded. */
-export function latestOf(data: HeatMapData): { name: string; value: number | null }[] {
-  return data.rows.map((name, row) => ({
-    name,
-    value: [...(data.values[row] ?? [])].reverse().find((value) => value !== null) ?? null,
-  }));
-}
