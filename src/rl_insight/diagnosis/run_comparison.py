@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -14,9 +14,12 @@ from rl_insight.store.queries import (
     Breakdown,
     ConfigDifference,
     Cursor,
+    Scope,
+    Step,
     StepMetric,
     breakdown,
     config_differences,
+    hotspots,
     run_config,
     step_metrics,
     steps,
@@ -31,6 +34,7 @@ _NOTABLE: Final = 0.05
 """Smaller relative changes are not mentioned."""
 _NAMED_PHASES: Final = 2
 _NAMED_KEYS: Final = 3
+TimeKind = Literal["step", "phase", "idle", "span"]
 _THROUGHPUT = re.compile(r"throughput|tokens?_per_sec|tokens?_per_s$|samples_per_sec", re.IGNORECASE)
 
 
@@ -49,6 +53,26 @@ class Pair(msgspec.Struct, frozen=True):
         return (self.second - self.first) / abs(self.first)
 
 
+class WallTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table of times: how long something took in each run, in seconds; None if a run does not have it.
+
+    `step`, `phase` and `idle` are the comparison's `times`. A `span` is any other name: how long at least one span of
+    that name was running, per step, from the first to the last common step.
+    """
+
+    name: str
+    kind: TimeKind
+    first_s: float | None
+    second_s: float | None
+    difference_s: float
+    """The additional time of the second run; a run that does not have it takes no time."""
+    ratio: float | None
+    """The second divided by the first; None if one of them is missing or the first is 0."""
+    first_p95_s: float | None
+    """The 95th percentile of the durations of its spans."""
+    second_p95_s: float | None
+
+
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The differences between two runs."""
 
@@ -62,6 +86,11 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     last_step: int | None
     times: list[Pair]
     """Seconds of an average step, of its phases on an average lane of the leading role, and of its idle time."""
+    wall_times: list[WallTime]
+    """The times and all other spans, the step first, then the largest difference."""
+    is_per_step: bool
+    """Whether `wall_times` are per step: over the common steps, or over each run's own if there are none. If a run has
+    no finished steps, they are totals of the entire runs."""
     metrics: list[Pair]
     """Gauges of both, largest relative change first."""
     config: list[ConfigDifference]
@@ -71,8 +100,8 @@ def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
     """Return the differences between two runs."""
     names = (summary(first).run_id, summary(second).run_id)
     config = config_differences(run_config(first), run_config(second))
-    lengths = (_step_seconds(first), _step_seconds(second))
-    common = {*lengths[0]} & {*lengths[1]}
+    finished = (_finished(first), _finished(second))
+    common = {*finished[0]} & {*finished[1]}
     newest = max(common, default=0)
     common = {step for step in common if step > newest - MAX_STEPS}
     times: list[Pair] = []
@@ -81,10 +110,17 @@ def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
         low, high = min(common), max(common)
         phases = [_phase_seconds(breakdown(cursor, low, high), common) for cursor in (first, second)]
         every = dict.fromkeys([*phases[0], *phases[1]], 0.0)  # a phase that a run does not have takes no time
-        step = Pair(STEP, *(sum(one[step] for step in common) / len(common) for one in lengths))
+        step = Pair(STEP, *(sum(_seconds(one[step]) for step in common) / len(common) for one in finished))
         times = [step, *_pairs(every | phases[0], every | phases[1])]
         metrics = _pairs(*(_means(step_metrics(cursor, low, high), common) for cursor in (first, second)))
     without_steps = ["They have no finished steps in common", *_config_words(config)]
+    is_per_step = all(finished)
+    spans = [
+        _span_times(
+            cursor, [one for one in own.values() if not common or low <= one.step <= high] if is_per_step else []
+        )
+        for cursor, own in zip((first, second), finished, strict=True)
+    ]
     return RunComparison(
         first=names[0],
         second=names[1],
@@ -93,14 +129,73 @@ def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
         first_step=min(common, default=None),
         last_step=max(common, default=None),
         times=times,
+        wall_times=_wall_times(times, spans[0], spans[1]),
+        is_per_step=is_per_step,
         metrics=metrics,
         config=config,
     )
 
 
-def _step_seconds(cursor: Cursor) -> dict[int, float]:
-    found = steps(cursor, MAX_STEPS)
-    return {one.step: (one.end_ns - one.start_ns) / 1e9 for one in found if one.end_ns is not None}
+def _finished(cursor: Cursor) -> dict[int, Step]:
+    return {one.step: one for one in steps(cursor, MAX_STEPS) if one.end_ns is not None}
+
+
+def _seconds(step: Step) -> float:
+    return ((step.end_ns or step.start_ns) - step.start_ns) / 1e9
+
+
+class _SpanTime(NamedTuple):
+    wall_s: float
+    p95_s: float
+
+
+def _span_times(cursor: Cursor, within: Sequence[Step]) -> dict[str, _SpanTime]:
+    """Return the wall time of each span name, by step, during some finished steps; without any, of the entire run."""
+    scope = None
+    if within:
+        ends = (one.end_ns for one in within if one.end_ns is not None)
+        start_ns = min(one.start_ns for one in within)
+        scope = Scope(start_ns=start_ns, end_ns=max(start_ns + 1, *ends))
+    divisor = max(1, len(within)) * 1e9
+    spots = hotspots(cursor, scope)
+    return {spot.name: _SpanTime(spot.wall_ns / divisor, spot.p95_ns / 1e9) for spot in spots if spot.name is not None}
+
+
+def _wall_times(
+    times: Sequence[Pair], first: Mapping[str, _SpanTime], second: Mapping[str, _SpanTime]
+) -> list[WallTime]:
+    """Return the table of times; a phase keeps its time from `times`, so that the table agrees with the sentence."""
+    rows = [_wall_time(STEP, pair.name, pair.first, pair.second) for pair in times[:1]]
+    rows += [_wall_time(IDLE, pair.name, pair.first, pair.second) for pair in times[1:] if pair.name == IDLE]
+    phases = {pair.name: pair for pair in times[1:] if pair.name != IDLE}
+    for name in {*first, *second, *phases}:
+        one, other, pair = first.get(name), second.get(name), phases.get(name)
+        p95 = one and one.p95_s, other and other.p95_s
+        if pair is not None:
+            rows.append(_wall_time("phase", name, pair.first, pair.second, *p95))
+        else:
+            rows.append(_wall_time("span", name, one and one.wall_s, other and other.wall_s, *p95))
+    return sorted(rows, key=lambda row: (row.kind != STEP, -abs(row.difference_s), row.name))
+
+
+def _wall_time(
+    kind: TimeKind,
+    name: str,
+    first_s: float | None,
+    second_s: float | None,
+    first_p95_s: float | None = None,
+    second_p95_s: float | None = None,
+) -> WallTime:
+    return WallTime(
+        name=name,
+        kind=kind,
+        first_s=first_s,
+        second_s=second_s,
+        difference_s=(second_s or 0.0) - (first_s or 0.0),
+        ratio=second_s / first_s if first_s and second_s is not None else None,
+        first_p95_s=first_p95_s,
+        second_p95_s=second_p95_s,
+    )
 
 
 def _phase_seconds(found: Breakdown, common: set[int]) -> dict[str, float]:

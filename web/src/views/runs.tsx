@@ -13,7 +13,6 @@ import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
 import { Comparison } from "./runs/Comparison";
-import { WhatDiffers } from "./runs/Difference";
 import { RunPanel } from "./runs/RunPanel";
 import "./views.css";
 import { ErrorLine } from "../components/ErrorLine";
@@ -123,7 +122,6 @@ export default function Runs({ run }: ViewProps) {
           <RunPanel info={about} onChanged={() => setChanges(changes + 1)} onClose={() => setOpened("")} />
         )}
       </div>
-      {one !== "" && other !== "" && <WhatDiffers one={one} other={other} />}
       {one !== "" && other !== "" && <Comparison key={`${one} ${other}`} one={one} other={other} />}
       {deleting !== null && (
         <ConfirmDialog

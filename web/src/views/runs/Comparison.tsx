@@ -1,17 +1,18 @@
 import { useMemo } from "react";
-import { api } from "../../api";
+import { type RunComparison, type WallTime, api } from "../../api";
 import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
-import { figure } from "../../components/columns";
+import { figure, text } from "../../components/columns";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { colorOfName } from "../../colors";
-import { formatBytes, formatDuration, formatSeconds, metricFormatter, shorten } from "../../units";
+import { formatBytes, formatSeconds, metricFormatter, shorten } from "../../units";
 import { useUrlState } from "../../url";
-import { type Query, useQuery } from "../../useQuery";
+import { type Query, useAnswer, useQuery } from "../../useQuery";
 import { isHardware } from "../metrics/interest";
-import { type Difference, type RunData, STEP_TIME, byStep, commonQuantities, differences, overlay } from "./compare";
+import { type RunData, STEP_TIME, byStep, commonQuantities, overlay } from "./compare";
+import { WhatDiffers } from "./Difference";
 import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST_STEPS = 1000;
@@ -26,18 +27,36 @@ function useRunData(run: string): Query<RunData> {
       const steps = await api.steps({ run, limit: MOST_STEPS }, signal);
       const first = steps[0]?.step ?? 0;
       const last = steps.at(-1)?.step ?? 0;
-      const [metrics, hotspots] = await Promise.all([
-        api.stepMetrics({ run, first, last: Math.min(last, first + MOST_STEPS - 1) }, signal),
-        api.hotspots({ run, limit: 500 }, signal),
-      ]);
-      return { steps, metrics, hotspots };
+      const metrics = await api.stepMetrics({ run, first, last: Math.min(last, first + MOST_STEPS - 1) }, signal);
+      return { steps, metrics };
     },
     { everyMs: 5000, keep: false },
   );
 }
 
-/** Two runs: common quantities by step, overlaid, and the differences in wall time. */
+/** Two runs: the differences in words, common quantities by step, overlaid, and the differences in wall time. */
 export function Comparison({ one, other }: { one: string; other: string }) {
+  const { data, error } = useAnswer("runs/compare", { run: one, other }, { everyMs: 10_000, keep: false });
+  return (
+    <>
+      {error !== undefined ? (
+        <ErrorLine text={error} />
+      ) : data === undefined ? (
+        <Loading text="Comparing…" />
+      ) : (
+        <WhatDiffers found={data} />
+      )}
+      <Quantities one={one} other={other} />
+      {data !== undefined && (
+        <Panel title={data.is_per_step ? "Difference in wall time per step" : "Difference in wall time"}>
+          <DifferenceTable found={data} />
+        </Panel>
+      )}
+    </>
+  );
+}
+
+function Quantities({ one, other }: { one: string; other: string }) {
   const first = useRunData(one);
   const second = useRunData(other);
   const [chosen, setChosen] = useUrlState("show", []);
@@ -71,9 +90,6 @@ export function Comparison({ one, other }: { one: string; other: string }) {
           <Overlaid key={name} name={name} one={a} other={b} names={[one, other]} />
         ))}
       </div>
-      <Panel title="Difference in wall time per step">
-        <DifferenceTable one={a} other={b} names={[one, other]} />
-      </Panel>
     </>
   );
 }
@@ -118,13 +134,16 @@ function Overlaid({ name, one, other, names }: PairProps & { name: string }) {
   );
 }
 
-function DifferenceTable({ one, other, names }: PairProps) {
+const KIND_HINT =
+  "Phases of the leading role are those of an average lane; of other spans, at least one was running for this long";
+
+function DifferenceTable({ found }: { found: RunComparison }) {
   const [order, setOrder] = useUrlState("sort", "-more");
-  const rows = useMemo(() => differences(one, other), [one, other]);
-  const columns = useMemo<Column<Difference>[]>(() => {
-    const largest = Math.max(1, ...rows.map((row) => Math.abs(row.moreNs)));
-    const time = (key: "oneNs" | "otherNs" | "oneP95Ns" | "otherP95Ns", title: string, hint: string) =>
-      figure<Difference>(key, title, "130px", (row) => row[key], formatDuration, { hint });
+  const rows = found.wall_times;
+  const columns = useMemo<Column<WallTime>[]>(() => {
+    const largest = Math.max(1e-9, ...rows.map((row) => Math.abs(row.difference_s)));
+    const time = (key: "first_s" | "second_s" | "first_p95_s" | "second_p95_s", title: string, hint: string) =>
+      figure<WallTime>(key, title, "130px", (row) => row[key], formatSeconds, { hint });
     return [
       {
         key: "name",
@@ -137,9 +156,10 @@ function DifferenceTable({ one, other, names }: PairProps) {
           </span>
         ),
       },
-      time("oneNs", "First", names[0]),
-      time("otherNs", "Second", names[1]),
-      figure("more", "Difference", "minmax(200px, 1.5fr)", (row) => Math.abs(row.moreNs), formatDuration, {
+      text("kind", "Kind", "80px", (row) => row.kind, { hint: KIND_HINT }),
+      time("first_s", "First", found.first),
+      time("second_s", "Second", found.second),
+      figure("more", "Difference", "minmax(200px, 1.5fr)", (row) => Math.abs(row.difference_s), formatSeconds, {
         render: (row) => <DifferenceBar row={row} largest={largest} />,
       }),
       figure(
@@ -149,16 +169,16 @@ function DifferenceTable({ one, other, names }: PairProps) {
         (row) => row.ratio,
         (ratio) => (ratio == null ? "–" : `× ${ratio.toFixed(2)}`),
       ),
-      time("oneP95Ns", "p95 first", "95 % of the spans are shorter"),
-      time("otherP95Ns", "p95 second", "95 % of the spans are shorter"),
+      time("first_p95_s", "p95 first", "95 % of the spans are shorter"),
+      time("second_p95_s", "p95 second", "95 % of the spans are shorter"),
     ];
-  }, [rows, names[0], names[1]]);
+  }, [rows, found.first, found.second]);
   return (
     <Table
       label="Differences"
       columns={columns}
       rows={rows}
-      rowKey={(row) => row.name}
+      rowKey={(row) => `${row.kind} ${row.name}`}
       sort={parseSort(order)}
       onSort={(sort) => setOrder(sortText(sort))}
       height={360}
@@ -168,9 +188,9 @@ function DifferenceTable({ one, other, names }: PairProps) {
 }
 
 /** To the right: the second run needs more; to the left: less. */
-function DifferenceBar({ row, largest }: { row: Difference; largest: number }) {
-  const share = (Math.abs(row.moreNs) / largest) * 50;
-  const isMore = row.moreNs > 0;
+function DifferenceBar({ row, largest }: { row: WallTime; largest: number }) {
+  const share = (Math.abs(row.difference_s) / largest) * 50;
+  const isMore = row.difference_s > 0;
   return (
     <span className="difference">
       <i
@@ -180,7 +200,9 @@ function DifferenceBar({ row, largest }: { row: Difference; largest: number }) {
           background: isMore ? OTHER_COLOR : ONE_COLOR,
         }}
       />
-      <span>{row.moreNs === 0 ? "same" : `${isMore ? "+" : "−"}${formatDuration(Math.abs(row.moreNs))}`}</span>
+      <span>
+        {row.difference_s === 0 ? "same" : `${isMore ? "+" : "−"}${formatSeconds(Math.abs(row.difference_s))}`}
+      </span>
     </span>
   );
 }

@@ -1,26 +1,20 @@
 import type { RunComparison } from "../../api";
 import { Panel } from "../../components/Panel";
-import { useAnswer } from "../../useQuery";
 import { valueText } from "./values";
-import { Loading } from "../../components/Loading";
-import { ErrorLine } from "../../components/ErrorLine";
 
-/** The differences of the other run: a sentence, and the configuration values that differ. */
-export function WhatDiffers({ one, other }: { one: string; other: string }) {
-  const { data, error } = useAnswer("runs/compare", { run: one, other }, { everyMs: 10_000, keep: false });
-  if (error !== undefined) return <ErrorLine text={error} />;
-  if (data === undefined) return <Loading text="Comparing…" />;
+/** The differences of the second run: a sentence, and the configuration values that differ. */
+export function WhatDiffers({ found }: { found: RunComparison }) {
   return (
     <Panel
       title="Changes in the second run"
       value={
-        data.steps > 0 ? (
-          <span className="muted">{`over ${data.steps} finished steps that both have, ${data.first_step} to ${data.last_step}`}</span>
+        found.steps > 0 ? (
+          <span className="muted">{`over ${found.steps} finished steps that both have, ${found.first_step} to ${found.last_step}`}</span>
         ) : undefined
       }
     >
-      <p className="difference-sentence">{data.sentence}</p>
-      {data.config.length > 0 && <ConfigDifferences found={data} />}
+      <p className="difference-sentence">{found.sentence}</p>
+      {found.config.length > 0 && <ConfigDifferences found={found} />}
     </Panel>
   );
 }
