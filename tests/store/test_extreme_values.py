@@ -10,6 +10,7 @@ import pytest
 
 from rl_insight.schema import Loss
 from rl_insight.store import RunStore, queries
+from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import GpuScope, gpu_totals
 
 FAR = 2**63 - 1
@@ -24,9 +25,10 @@ def _far_times(maker):
     maker.builder.add_event(time_ns=FAR, name="far", step=FAR)
     maker.builder.add_event(time_ns=-FAR, name="early")
     maker.builder.add_log(time_ns=FAR, level=FAR, message="far")
-    series = maker.builder.add_series("loss", "gauge", "", "{}")
-    maker.builder.add_sample(series, time_ns=FAR, value=1e308, step=FAR)
-    maker.builder.add_sample(series, time_ns=-FAR, value=float("-inf"), step=-FAR)
+    for name in ("loss", "gpu_utilization_ratio"):
+        series = maker.builder.add_series(name, "gauge", "", "{}")
+        maker.builder.add_sample(series, time_ns=FAR, value=1e308, step=FAR)
+        maker.builder.add_sample(series, time_ns=-FAR, value=float("-inf"), step=-FAR)
     return maker.build()
 
 
@@ -51,6 +53,8 @@ def _deep_texts(maker):
         maker.builder.add_log(time_ns=1, level=20, message="deep", attributes=text)
         maker.builder.add_session(session_id="s", status="pending", time_ns=1, record=text)
         maker.builder.add_series("deep", "gauge", "", text)
+        series = maker.builder.add_series("gpu_utilization_ratio", "gauge", "", text)
+        maker.builder.add_sample(series, time_ns=1, value=0.5)
     return maker.build()
 
 
@@ -80,6 +84,7 @@ def _views(cursor):
         yield "quantiles", partial(queries.quantiles, cursor, "latency", **window, width=width, shares=[0.5])
         yield "heat map", partial(queries.heat_map, cursor, "latency", **window, width=width)
         yield "hardware", partial(gpu_totals, cursor, GpuScope(**window))
+    yield "hardware now", lambda: gpus_now(cursor)
     everything = {"start_ns": 0, "end_ns": 2**62 - 1}
     yield "by step", lambda: queries.range_query(cursor, "loss", **everything, width=1, axis="step")
     for scope in (queries.Scope(), queries.Scope(last_steps=1), queries.Scope(start_ns=0, end_ns=2**62)):

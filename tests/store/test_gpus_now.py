@@ -166,6 +166,16 @@ def test_without_labels_it_is_the_first_gpu_of_the_process_host(store, make):
     assert of_devices(asked(store, maker)) == {("host", "0"): (0.5, 0.0, False)}
 
 
+def test_labels_that_are_not_strings_are_read_as_text(store, make):
+    maker = make("m")
+    read(maker, "gpu_utilization_ratio", 0.5, 10, host=7, gpu=0)
+    read(maker, "DCGM_FI_DEV_GPU_UTIL", 90.0, 10, instance=8, gpu=1, UUID={"a": [1]})
+    assert {place: use for place, (use, *_) in of_devices(asked(store, maker)).items()} == {
+        ("7", "0"): 0.5,
+        ("8", "1"): pytest.approx(0.9),
+    }
+
+
 def test_devices_are_in_natural_order_and_left_out_on_request(store, make):
     maker = make("m")
     for gpu in ("10", "9", "1"):

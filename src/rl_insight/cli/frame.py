@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rl_insight.schema.names import Device
+from rl_insight.schema.names import DeviceId
 from rl_insight.words import duration_text, seconds_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _ask_gpu_history(source: RunSource, finished: list[int], now: dict[str, Any]
 
 
 def _gpu_title(gpu: dict[str, Any]) -> str:
-    return Device(gpu.get("host", ""), gpu.get("gpu")).title
+    return DeviceId(gpu.get("host", ""), gpu.get("gpu")).title
 
 
 def _numbers(values: list[Any]) -> list[float]:

@@ -65,7 +65,7 @@ def process_name(role: str | None, rank: int | None, otherwise: str = "process")
     return name if rank is None else f"{name} {rank}"
 
 
-class Device(NamedTuple):
+class DeviceId(NamedTuple):
     """A machine, or one of its accelerators."""
 
     host: str
@@ -79,8 +79,8 @@ class Device(NamedTuple):
 
 
 def device_of(
-    labels: Mapping[str, str], process_host: str = "", *, gpu_label: str = "gpu", default_gpu: str | None = None
-) -> Device:
+    labels: Mapping[str, object], process_host: str = "", *, gpu_label: str = "gpu", default_gpu: str | None = None
+) -> DeviceId:
     """Return the device that a series measures.
 
     Without a label for it, the machine is that of a scraped `instance`, else that of the process that recorded it.
@@ -88,13 +88,13 @@ def device_of(
     >>> device_of({"host": "node-1", "node": "7f3a", "gpu": "2"}).title
     'node-1 · GPU 2'
     >>> device_of({"instance": "10.0.0.7:9400", "gpu": "0"}, "server"), device_of({}, "node-1")
-    (Device(host='10.0.0.7', gpu='0'), Device(host='node-1', gpu=None))
+    (DeviceId(host='10.0.0.7', gpu='0'), DeviceId(host='node-1', gpu=None))
     """
-    named = next((labels[label] for label in _HOST_LABELS if labels.get(label)), "")
-    instance = labels.get("instance", "")
+    named = next((str(labels[label]) for label in _HOST_LABELS if labels.get(label)), "")
+    instance = str(labels.get("instance", ""))
     host = named or instance.rpartition(":")[0] or instance or process_host
     gpu = str(labels.get(gpu_label, ""))
-    return Device(host, gpu or default_gpu)
+    return DeviceId(host, gpu or default_gpu)
 
 
 def copy_of(process_id: str, source: str) -> str:

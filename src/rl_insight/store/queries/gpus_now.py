@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rl_insight.schema.exporters import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, RAY_NODE, ExporterMapping, ExporterSeries
-from rl_insight.schema.names import Device, device_of
+from rl_insight.schema.names import DeviceId, device_of
+from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.hardware import MAX_GAP_S
 from rl_insight.store.queries.rank_steps import natural_key
@@ -109,7 +110,7 @@ _LATEST = """
 _EVER_NS: Final = -(2**62)
 
 
-class _Meaning(NamedTuple):
+class _GpuMetric(NamedTuple):
     """What a metric measures."""
 
     preference: int
@@ -118,8 +119,8 @@ class _Meaning(NamedTuple):
     factor: float
 
 
-_MEANINGS: Final = {
-    name: _Meaning(preference, mapping, series.quantity, series.factor)
+_METRICS: Final = {
+    name: _GpuMetric(preference, mapping, series.quantity, series.factor)
     for preference, mapping in enumerate(_MAPPINGS)
     for name, series in mapping.series.items()
     if series.kind == "gpu" and series.quantity in _RECORDED
@@ -129,7 +130,7 @@ _MEANINGS: Final = {
 class _GpuSeries(NamedTuple):
     series_id: int
     metric: str
-    device: Device
+    device: DeviceId
     offset_ns: int
 
 
@@ -168,12 +169,12 @@ def gpus_now(cursor: Cursor, *, with_devices: bool = True) -> GpusNow:
         stale=len(devices) - len(fresh),
         quantities=[one for name in (*_RECORDED, _MEMORY_SHARE) if (one := _over(fresh, name)) is not None],
         metric=metric,
-        factor=1.0 if metric is None else _MEANINGS[metric].factor,
+        factor=1.0 if metric is None else _METRICS[metric].factor,
         devices=devices if with_devices else [],
     )
 
 
-def _last_readings(cursor: Cursor, now_ns: int) -> dict[Device, list[_GpuReading]]:
+def _last_readings(cursor: Cursor, now_ns: int) -> dict[DeviceId, list[_GpuReading]]:
     """Return the last readings of every GPU."""
     series = _gpu_series(cursor)
     found = _readings(cursor, series, now_ns - _nanoseconds(MAX_GAP_S + _STEADY_S))
@@ -192,42 +193,42 @@ def _gpu_series(cursor: Cursor) -> list[_GpuSeries]:
     An exporter may name hosts and indexes differently than the hardware monitor, for example outside of a container:
     a UUID that the monitor has recorded identifies the GPU.
     """
-    rows = cursor.execute(_SERIES, {"names": [*_MEANINGS, _INFO]}).fetchall()
-    by_uuid: dict[str, Device] = {}
+    rows = cursor.execute(_SERIES, {"names": [*_METRICS, _INFO]}).fetchall()
+    by_uuid: dict[str, DeviceId] = {}
     found: list[tuple[_GpuSeries, str]] = []
     for series_id, name, text, host, offset_ns in rows:
-        labels: dict[str, str] = msgspec.json.decode(text)
+        labels = read_object(text)
         if name == _INFO:
-            by_uuid[labels.get("uuid", "")] = device_of(labels, host, default_gpu="0")
+            by_uuid[str(labels.get("uuid", ""))] = device_of(labels, host, default_gpu="0")
             continue
-        mapping = _MEANINGS[name].mapping
+        mapping = _METRICS[name].mapping
         device = device_of(labels, host, gpu_label=mapping.index_label, default_gpu="0")
-        found.append((_GpuSeries(series_id, name, device, offset_ns), labels.get(mapping.uuid_label, "")))
+        found.append((_GpuSeries(series_id, name, device, offset_ns), str(labels.get(mapping.uuid_label, ""))))
     by_uuid.pop("", None)
     return [one._replace(device=by_uuid.get(uuid, one.device)) for one, uuid in found]
 
 
-def _readings(cursor: Cursor, series: Iterable[_GpuSeries], since_ns: int) -> dict[Device, list[_GpuReading]]:
+def _readings(cursor: Cursor, series: Iterable[_GpuSeries], since_ns: int) -> dict[DeviceId, list[_GpuReading]]:
     """Return the last readings of each GPU since a time; a GPU without any is left out."""
     by_id = {one.series_id: one for one in series}
     if not by_id:
         return {}
     given = {"series": [*by_id], "since": max(since_ns - clock_offsets(cursor)[1], _EVER_NS)}
-    found: dict[Device, list[_GpuReading]] = {}
+    found: dict[DeviceId, list[_GpuReading]] = {}
     for series_id, time_ns, value in cursor.execute(_LATEST, given).fetchall():
         _, metric, device, offset_ns = by_id[series_id]
-        reading = _GpuReading(metric, time_ns + offset_ns, value * _MEANINGS[metric].factor)
+        reading = _GpuReading(metric, time_ns + offset_ns, value * _METRICS[metric].factor)
         found.setdefault(device, []).append(reading)
     return found
 
 
-def _now(device: Device, readings: list[_GpuReading], now_ns: int) -> tuple[GpuNow, str | None]:
+def _now(device: DeviceId, readings: list[_GpuReading], now_ns: int) -> tuple[GpuNow, str | None]:
     """Return a GPU, and the metric its utilization is from; None if it is unknown."""
     newest_ns = max(reading.time_ns for reading in readings)
     is_stale = now_ns - newest_ns > _nanoseconds(MAX_GAP_S)
     best: dict[str, _GpuReading] = {}
-    for reading in sorted(readings, key=lambda one: (_MEANINGS[one.metric].preference, -one.time_ns)):
-        quantity = _MEANINGS[reading.metric].quantity
+    for reading in sorted(readings, key=lambda one: (_METRICS[one.metric].preference, -one.time_ns)):
+        quantity = _METRICS[reading.metric].quantity
         max_age_s = MAX_GAP_S + (_STEADY_S if quantity in _STEADY else 0.0)
         if (newest_ns if is_stale else now_ns) - reading.time_ns <= _nanoseconds(max_age_s):
             best.setdefault(quantity, reading)

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_insight.schema.names import Device, device_of
+from rl_insight.schema.names import DeviceId, device_of
+from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, group_order
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
@@ -267,7 +268,7 @@ class _GpuQuantity(NamedTuple):
     """One quantity of one GPU."""
 
     metric: str
-    gpu: Device
+    gpu: DeviceId
 
 
 class _GpuQuantities:
@@ -280,7 +281,7 @@ class _GpuQuantities:
         """The quantity of a series, and its clock offset."""
         numbers: dict[_GpuQuantity, int] = {}
         for series_id, metric, labels, host, offset_ns in found:
-            gpu = device_of(msgspec.json.decode(labels), host, default_gpu="0")
+            gpu = device_of(read_object(labels), host, default_gpu="0")
             self.number[series_id] = numbers.setdefault(_GpuQuantity(metric, gpu), len(numbers))
             self.offset_ns[series_id] = offset_ns
         self.all = list(numbers)

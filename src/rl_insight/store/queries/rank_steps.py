@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.schema.names import device_of, process_name
+from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, covered_until, merged
@@ -189,7 +190,7 @@ def _of_metric(
 
 def _device(labels: str, place: tuple[Any, ...]) -> str:
     """Return the subject of a series: a device of a host, or its process."""
-    known: dict[str, str] = msgspec.json.decode(labels)
+    known = read_object(labels)
     device = device_of(known, place[3])
     if device.gpu is not None or "source" in known:
         return device.title
