@@ -250,10 +250,11 @@ def _over(gpus: list[GpuNow], quantity: str) -> QuantityNow | None:
     known = [GpuValue(gpu.host, gpu.gpu, value) for gpu in gpus if (value := getattr(gpu, quantity)) is not None]
     if not known:
         return None
+    by_value = sorted(known, key=lambda one: one.value)
     return QuantityNow(
         quantity=quantity,
         gpus=len(known),
         mean=sum(one.value for one in known) / len(known),
-        lowest=min(known, key=lambda one: one.value),
-        highest=max(known, key=lambda one: one.value),
+        lowest=by_value[0],
+        highest=by_value[-1],
     )
