@@ -81,6 +81,34 @@ def test_a_task_has_a_curve_over_steps(ask):
     assert [(one.step, one.mean, one.spread) for one in curve] == [(0, 0.5, 0.5), (1, 1.0, 0.0)]
 
 
+def finished(step, *seconds, **fields):
+    return [{"step": step, "submit_ts": 100.0, "finalized_ts": 100.0 + one, **fields} for one in seconds]
+
+
+DURATIONS = [
+    *finished(0, 1.0, 2.0, 3.0, 4.0, 5.0),
+    *finished(1, 10.0, 30.0, status="failed"),
+    *finished(None, 99.0),  # belongs to no step
+    {"step": 1, "submit_ts": 100.0, "status": "pending"},
+    {"step": 2, "submit_ts": 100.0, "status": "pending"},  # nothing of this step has finished
+]
+
+
+def test_durations_by_step_are_of_all_finished_sessions(ask):
+    found = ask(queries.session_steps, DURATIONS)
+    assert [(one.step, one.p50_s, one.p95_s, one.max_s) for one in found] == [
+        (0, 3.0, pytest.approx(4.8), 5.0),
+        (1, 20.0, pytest.approx(29.0), 30.0),
+    ]
+
+
+def test_durations_by_step_keep_to_the_conditions(ask):
+    failed = ask(queries.session_steps, DURATIONS, chosen=queries.SessionConditions(status=["failed"]))
+    assert [(one.step, one.max_s) for one in failed] == [(1, 30.0)]
+    long = ask(queries.session_steps, DURATIONS, chosen=queries.SessionConditions(last_step=0, longer_than_s=3.0))
+    assert [(one.step, one.p50_s) for one in long] == [(0, 4.0)]
+
+
 def test_the_group_id_goes_before_the_task(ask):
     samples = [
         *group("t1", 0, 0.0, group_id="g"),

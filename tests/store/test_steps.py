@@ -361,6 +361,18 @@ def test_search_by_a_counted_step_finds_and_names_what_was_recorded_in_its_time(
     assert nothing == []
 
 
+def test_logs_and_events_name_the_counted_step_of_their_time(store, make, begin_ns):
+    trainer, *others = verl_run(make)
+    for at in (9, 18, 23):
+        trainer.builder.add_log(time_ns=begin_ns + at * SECOND, level=20, message="line")
+        trainer.builder.add_event(time_ns=begin_ns + at * SECOND, name="event", step=7 if at == 18 else None)
+    commit(store, trainer, *others)
+    with store.reader() as cursor:
+        assert [one.step for one in queries.search_logs(cursor)] == [3, 2, None]
+        assert [one.step for one in queries.search_logs(cursor, queries.LogConditions(step=2))] == [2]
+        assert [one.step for one in queries.search_events(cursor)] == [3, 7, None]
+
+
 def test_sessions_without_a_step_belong_to_the_counted_step_of_their_submission(store, make, begin_ns):
     commit(store, *verl_run(make))
     sessions = [

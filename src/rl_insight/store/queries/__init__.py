@@ -58,8 +58,10 @@ from rl_insight.store.queries.session_groups import session_groups as session_gr
 from rl_insight.store.queries.session_groups import staleness as staleness
 from rl_insight.store.queries.sessions import SessionConditions as SessionConditions
 from rl_insight.store.queries.sessions import SessionInFlight as SessionInFlight
+from rl_insight.store.queries.sessions import SessionStep as SessionStep
 from rl_insight.store.queries.sessions import close_lost_sessions as close_lost_sessions
 from rl_insight.store.queries.sessions import session_record as session_record
+from rl_insight.store.queries.sessions import session_steps as session_steps
 from rl_insight.store.queries.sessions import sessions as sessions
 from rl_insight.store.queries.sessions import sessions_in_flight as sessions_in_flight
 from rl_insight.store.queries.span_series import SpanSeries as SpanSeries

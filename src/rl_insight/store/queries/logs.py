@@ -18,7 +18,7 @@ from rl_insight.store.queries.base import (
     like_pattern,
     parse_id,
 )
-from rl_insight.store.queries.steps import stepped
+from rl_insight.store.queries.steps import counted_step, counted_windows, stepped
 from rl_insight.store.tables import PLACE
 
 
@@ -131,6 +131,13 @@ def search_logs(
     cursor: Cursor, chosen: LogConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[LogLine]:
     """Return the log lines that match every given condition; `text` matches in message and attributes."""
+    return [line for line, _ in logs_and_texts(cursor, chosen, newest_first=newest_first, limit=limit)]
+
+
+def logs_and_texts(
+    cursor: Cursor, chosen: LogConditions | None = None, *, newest_first: bool = True, limit: int = 200
+) -> list[tuple[LogLine, str | None]]:
+    """Return log lines, each with its attributes as recorded, in which `text` matches."""
     return _found(cursor, LogLine, "log_data", chosen or LogConditions(), limit, newest_first=newest_first)
 
 
@@ -153,6 +160,13 @@ def search_events(
     cursor: Cursor, chosen: EventConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[Event]:
     """Return the events that match every given condition; `text` matches in name and attributes."""
+    return [event for event, _ in events_and_texts(cursor, chosen, newest_first=newest_first, limit=limit)]
+
+
+def events_and_texts(
+    cursor: Cursor, chosen: EventConditions | None = None, *, newest_first: bool = True, limit: int = 200
+) -> list[tuple[Event, str | None]]:
+    """Return events, each with its attributes as recorded, in which `text` matches."""
     return _found(cursor, Event, "event_data", chosen or EventConditions(), limit, newest_first=newest_first)
 
 
@@ -166,21 +180,26 @@ def _where(chosen: EventConditions) -> tuple[str, Parameters]:
     return conditions(_FRAGMENTS, given)
 
 
-def _table(cursor: Cursor, table: str, step: Any) -> str:
+def _table(cursor: Cursor, table: str, step: int | None) -> str:
     return table if step is None else stepped(cursor, table)
 
 
 def _found(
     cursor: Cursor, kind: type[Row], table: str, chosen: EventConditions, limit: int, *, newest_first: bool
-) -> list[Row]:
+) -> list[tuple[Row, str | None]]:
     where, given = _where(chosen)
     source = _table(cursor, table, chosen.step)
     names = kind.__struct_fields__
     direction = _DIRECTIONS[newest_first]
     sql = _SELECT.format(columns=", ".join(names[1:]), table=source, where=where, direction=direction)
+    rows = cursor.execute(sql, given | {"limit": checked_limit(limit)}).fetchall()
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    windows = counted_windows(cursor) if any(fields["step"] is None for fields in records) else []
     found = []
-    for row in cursor.execute(sql, given | {"limit": checked_limit(limit)}).fetchall():
-        fields = dict(zip(names, row, strict=True))
-        fields["span_id"], fields["attributes"] = hex_id(fields["span_id"]), read_object(fields["attributes"])
-        found.append(kind(**fields))
+    for fields in records:
+        text = fields["attributes"]
+        fields["span_id"], fields["attributes"] = hex_id(fields["span_id"]), read_object(text)
+        if fields["step"] is None:
+            fields["step"] = counted_step(windows, fields["time_ns"])
+        found.append((kind(**fields), text))
     return found

@@ -179,6 +179,30 @@ def label_values(cursor: Cursor, label: str, metric: str | None = None) -> list[
     return [value for (value,) in rows]
 
 
+class LabeledSeries(msgspec.Struct, frozen=True):
+    """A series of a metric: its labels, and those of the process that recorded it."""
+
+    series_id: int
+    offset_ns: int
+    labels: dict[str, str]
+    process: dict[str, str]
+
+    @property
+    def every(self) -> dict[str, str]:
+        """All labels; those of the series take precedence."""
+        return self.process | self.labels
+
+
+def series_of(cursor: Cursor, metric: str) -> tuple[str, list[LabeledSeries]]:
+    """Return the kind of a metric and its series."""
+    rows = cursor.execute(_SERIES, {"name": metric}).fetchall()
+    found = [
+        LabeledSeries(series_id, offset_ns, read_object(labels), dict(zip(PROCESS_LABELS, place, strict=True)))
+        for series_id, _, labels, offset_ns, *place in rows
+    ]
+    return rows[-1][1] if rows else "", found
+
+
 class Chosen(msgspec.Struct, frozen=True):
     """The series of a query and the lines they belong to."""
 
@@ -205,23 +229,17 @@ def choose(cursor: Cursor, metric: str, matchers: list[str] | None, group_by: li
     Raises:
         QueryError: a condition cannot be parsed, a regular expression is wrong, or there are too many groups.
     """
-    found = []
-    kind = ""
-    for series_id, kind_, labels, offset, process_id, role, rank, host in cursor.execute(
-        _SERIES, {"name": metric}
-    ).fetchall():
-        kind = kind_
-        own = {"process_id": process_id, "role": role, "rank": rank, "host": host}
-        found.append((series_id, offset, own | read_object(labels), read_object(labels)))
+    kind, found = series_of(cursor, metric)
     for matcher in parse_matchers(matchers):
-        values = [labels.get(matcher.label, "") for _, _, labels, _ in found]
+        values = [one.every.get(matcher.label, "") for one in found]
         keep = _matching(cursor, matcher, values)
         found = [one for one, kept in zip(found, keep, strict=True) if kept]
     lines: dict[tuple[tuple[str, str], ...], int] = {}
     numbers = []
-    for _, _, every, own in found:
+    for one in found:
+        every = one.every
         shown = (
-            own | {"process_id": every["process_id"]}
+            one.labels | {"process_id": every["process_id"]}
             if group_by is None
             else {label: every[label] for label in group_by if every.get(label)}
         )
@@ -230,7 +248,8 @@ def choose(cursor: Cursor, metric: str, matchers: list[str] | None, group_by: li
         raise QueryError(
             f"{len(lines)} lines are too many to show: at most {MAX_LINES}. Filter, or group by fewer labels."
         )
-    return Chosen(kind, [one[0] for one in found], numbers, [one[1] for one in found], [dict(line) for line in lines])
+    ids, offsets = [one.series_id for one in found], [one.offset_ns for one in found]
+    return Chosen(kind, ids, numbers, offsets, [dict(line) for line in lines])
 
 
 def _matching(cursor: Cursor, matcher: Matcher, values: list[str]) -> list[bool]:

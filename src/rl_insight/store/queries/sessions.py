@@ -10,7 +10,7 @@ from rl_insight.intake import silence_ns
 from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, Session
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
+from rl_insight.store.queries.base import Cursor, Parameters, checked_limit, conditions, like_pattern, structs
 from rl_insight.store.queries.steps import time_of_steps
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.session_rows import session_of_row
@@ -38,12 +38,25 @@ class SessionInFlight(msgspec.Struct, frozen=True):
     open_phases: int
 
 
+class SessionStep(msgspec.Struct, frozen=True):
+    """How long the finished sessions of one step took, from submission to the end, in seconds."""
+
+    step: int
+    p50_s: float
+    p95_s: float
+    max_s: float
+
+
 _COLUMNS = ", ".join(FIELDS)
 _SESSIONS = f"""
     SELECT {_COLUMNS} FROM sessions WHERE {{where}}
     ORDER BY {{order}} {{direction}} NULLS LAST, session_id LIMIT $limit OFFSET $offset
 """  # noqa: S608  (constants)
 _COUNT = "SELECT count(*) FROM sessions WHERE {where}"
+_STEPS = """
+    SELECT step, quantile_cont(total_s, 0.5), quantile_cont(total_s, 0.95), max(total_s)
+    FROM sessions WHERE step IS NOT NULL AND isfinite(total_s) AND {where} GROUP BY step ORDER BY step
+"""
 _FRAGMENTS = {
     "session_id": "session_id = $session_id",
     "task_id": "task_id = $task_id",
@@ -140,7 +153,26 @@ def sessions(
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)} or {SAMPLE}.")
     if not 0 <= offset < 2**31:
         raise QueryError(f"offset {offset} is out of range.")
-    chosen = chosen or SessionConditions()
+    where, given = matching_sessions(cursor, chosen or SessionConditions())
+    ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
+    # The first ones by hash are a sample that is even over time.
+    by = "hash(session_id)" if order == SAMPLE else order
+    sql = _SESSIONS.format(where=where, order=by, direction="DESC" if descending else "ASC")
+    rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
+    return [_with_detail(session_of_row(row), detail) for row in rows], total
+
+
+def session_steps(cursor: Cursor, chosen: SessionConditions | None = None) -> list[SessionStep]:
+    """Return how long the finished sessions of each step took (`total_s`): all that match every given condition."""
+    where, given = matching_sessions(cursor, chosen or SessionConditions())
+    return structs(cursor, SessionStep, _STEPS.format(where=where), given)
+
+
+def matching_sessions(cursor: Cursor, chosen: SessionConditions) -> tuple[str, Parameters]:
+    """Return a WHERE clause for the sessions that match, and its parameters.
+
+    A session without a step belongs to the counted step in which it was submitted.
+    """
     given = msgspec.structs.asdict(chosen)
     given |= {name: like_pattern(given[name]) for name in ("reason", "text") if given[name] is not None}
     is_by_step = chosen.first_step is not None or chosen.last_step is not None
@@ -148,12 +180,7 @@ def sessions(
     where, given = conditions(_FRAGMENTS if counted is None else _FRAGMENTS | _COUNTED, given)
     if counted is not None:
         given |= {"from_ts": counted[0] / SECOND, "until_ts": counted[1] / SECOND}
-    ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
-    # The first ones by hash are a sample that is even over time.
-    by = "hash(session_id)" if order == SAMPLE else order
-    sql = _SESSIONS.format(where=where, order=by, direction="DESC" if descending else "ASC")
-    rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
-    return [_with_detail(session_of_row(row), detail) for row in rows], total
+    return where, given
 
 
 def _with_detail(session: Session, detail: SessionDetail) -> Session:
