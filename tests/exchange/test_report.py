@@ -5,19 +5,22 @@ import gzip
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.report import build_document, render, write_report
 from rl_insight.exchange.report import document as document_module
-from rl_insight.exchange.report.metrics import round_width
+from rl_insight.exchange.report.metrics import POINTS, ROUND_NS, SHARES, merging_width, round_width
+from rl_insight.exchange.report.model import VERSION, SpanColumns, StringColumn
 from rl_insight.exchange.report.page import load_bundle
 from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import queries
-from rl_insight.store.queries import Scope
+from rl_insight.store.queries import Lane, Scope
+from rl_insight.store.queries.spans import Span
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 SECOND = 10**9
@@ -25,12 +28,12 @@ SECOND = 10**9
 
 def rows_of(spans, *fields):
     """Return the spans of a report as tuples, with references resolved."""
-    texts = {"name": spans.names, "segment": spans.segments, "status": spans.statuses}
-    texts |= {"session": spans.sessions, "text": spans.texts}
 
     def value(field, row):
-        found = getattr(spans, field)[row]
-        return (texts[field][found] if found >= 0 else None) if field in texts else found
+        column = getattr(spans, field)
+        if not isinstance(column, StringColumn):
+            return column[row]
+        return column.values[column.rows[row]] if column.rows[row] >= 0 else None
 
     return [tuple(value(field, row) for field in fields) for row in range(len(spans.span_id))]
 
@@ -60,12 +63,14 @@ def test_sessions_come_with_their_phases_and_the_distribution_of_each_step(recor
         ("s0", "accepted", 6.0), ("s1", "accepted", 6.0), ("s2", "accepted", 6.0)
     ]  # fmt: skip
     assert {name for one in report.sessions for name in one.phases} == {"generate"}
-    assert [(step.step, step.count, step.max) for step in report.steps] == [(0, 1, 6.0), (1, 1, 6.0), (2, 1, 6.0)]
+    assert [(one.step, one.p50_s, one.p95_s, one.max_s) for one in report.steps] == [
+        (step, 6.0, 6.0, 6.0) for step in range(3)
+    ]
 
 
 def test_spans_stand_in_columns_by_lane_depth_and_start(recorded):
     document = build_document(recorded)
-    rows = rows_of(document.spans, "name", "status", "session", "step", "start_ns", "duration_ns")
+    rows = rows_of(document.spans, "name", "status", "session_id", "step", "start_ns", "duration_ns")
     assert rows[:3] == [
         ("train_step", "ok", None, 0, 0, 9 * SECOND),
         ("train_step", "ok", None, 1, 10 * SECOND, 9 * SECOND),
@@ -74,10 +79,18 @@ def test_spans_stand_in_columns_by_lane_depth_and_start(recorded):
     assert ("generate", "ok", "s1", 1, 11 * SECOND, 3 * SECOND) in rows
     assert ("toolcall", "open", None, None, 25 * SECOND, -1) in rows
     spans = document.spans
-    updates = [row for row, (name,) in enumerate(rows_of(spans, "name")) if name == "update"]
-    assert [spans.names[spans.name[spans.parent[row]]] for row in updates] == ["train_step"] * 3
-    assert {spans.errors[row] for row in updates} == {"ValueError"}
-    assert rows_of(spans, "name", "text")[0] == ("train_step", '{"loss":0.5}')
+    names = dict(rows_of(spans, "span_id", "name"))
+    updates = [
+        (parent, error) for name, parent, error in rows_of(spans, "name", "parent_id", "error") if name == "update"
+    ]
+    assert [(names[parent], error) for parent, error in updates] == [("train_step", "ValueError")] * 3
+    assert rows_of(spans, "name", "attributes")[0] == ("train_step", '{"loss":0.5}')
+
+
+def test_spans_have_every_field_of_the_servers_spans():
+    """The fields of a lane are in the list of lanes."""
+    of_lane = set(Lane.__struct_fields__) - {"lane_id"}
+    assert set(Span.__struct_fields__) - set(SpanColumns.__struct_fields__) == of_lane & set(Span.__struct_fields__)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +107,7 @@ def test_scopes(scope, words, steps, recorded):
     length = (10 * len(steps) - (2 in steps)) * SECOND
     assert document.end_ns - document.start_ns in {length, length + 1}
     assert len(document.steps) == 3
-    assert len(document.sessions.steps) == 3
+    assert {one.step for one in document.sessions.steps} == steps
 
 
 def test_a_scope_without_spans_is_said_and_empty(recorded):
@@ -143,8 +156,8 @@ def test_attributes_without_room_are_left_out_and_counted(recorded):
         window = (document.start_ns, document.end_ns, document.origin_ns)
         kept = span_columns(cursor, *window, most_text=len('{"loss":0.5}'))
         none = span_columns(cursor, *window, most_text=5)
-    assert (kept.texts, kept.texts_left_out) == (['{"loss":0.5}'], 0)  # equal ones are kept once
-    assert (none.texts, none.texts_left_out) == ([], 3)
+    assert (kept.attributes.values, kept.texts_left_out) == (['{"loss":0.5}'], 0)  # equal ones are kept once
+    assert (none.attributes.values, none.texts_left_out) == ([], 3)
 
 
 def test_too_many_sessions_leave_a_sample(recorded):
@@ -157,12 +170,35 @@ def test_too_many_sessions_leave_a_sample(recorded):
 def test_metrics_are_of_every_series_on_both_axes(recorded):
     lines = {one.name: one for one in build_document(recorded).lines}
     gauge = lines["reward_mean"]
-    labels = {"task": "gsm8k", "process_id": "t", "role": "trainer", "rank": "0", "host": "n0"}
-    assert [line.labels for line in gauge.time] == [labels]
+    assert [line.labels for line in gauge.time] == [{"task": "gsm8k"}]
+    assert [line.process for line in gauge.time] == [{"process_id": "t", "role": "trainer", "rank": "0", "host": "n0"}]
     assert [line.x for line in gauge.steps] == [[0, 1, 2]]
-    assert lines["samples"].steps[0].y == [0.0, 10.0, 10.0]
-    assert {line.labels["quantile"] for line in lines["latency_s"].time} >= {"0.5", "0.95", "0.99"}
+    assert lines["samples"].steps[0].sum == [0.0, 10.0, 10.0]
+    assert {line.labels["quantile"] for line in lines["latency_s"].time_quantiles} >= {"0.5", "0.95", "0.99"}
     assert sum(map(sum, lines["latency_s"].time_spread.counts)) == 3
+
+
+@pytest.mark.parametrize("series", [3, 600, 1_100])
+def test_gauges_are_kept_as_sums_counts_and_extremes(series, runs):
+    """Six hundred series are more than a query answers at once; beyond a thousand, they are one line."""
+    builder = BatchBuilder()
+    for number in range(series):
+        one = builder.add_series("busy", "gauge", "", json.dumps({"gpu": str(number)}))
+        for at, value in enumerate((0.25, 1.0, number)):
+            builder.add_sample(one, time_ns=10**18 + at, value=float(value))
+    with runs.open("gpus", create=True) as store:
+        process = Process(process_id="p", run_id="gpus", host="h", pid=1)
+        store.commit([builder.build(process, sequence=1, sent_ns=10**18)])
+        (busy,) = build_document(store).lines
+    assert busy.is_apart == (series <= 1_000)
+    assert len(busy.time) == (series if busy.is_apart else 1)
+    if busy.is_apart:
+        last = next(line for line in busy.time if line.labels == {"gpu": "2"})
+        assert (last.sum, last.count, last.min, last.max) == ([3.25], [3], [0.25], [2.0])
+    else:
+        (one,) = busy.time
+        assert (one.count, one.min, one.max) == ([3 * series], [0.0], [series - 1.0])
+        assert one.sum == [pytest.approx(1.25 * series + series * (series - 1) / 2)]
 
 
 def test_values_that_json_lacks_are_spelled_as_the_server_spells_them(runs):
@@ -174,14 +210,39 @@ def test_values_that_json_lacks_are_spelled_as_the_server_spells_them(runs):
         process = Process(process_id="p", run_id="diverged", host="h", pid=1)
         store.commit([builder.build(process, sequence=1, sent_ns=SECOND)])
         (loss,) = build_document(store).lines
-    assert loss.steps[0].y == [0.5, "NaN", "Infinity"]
+    assert loss.steps[0].sum == [0.5, "NaN", "Infinity"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "width"), [(0.001, 0.1), (24, 0.1), (25, 0.2), (3600, 15), (86_400, 600), (86_400 * 400, 172_800)]
 )
-def test_intervals_are_the_pages_own(seconds, width):
+def test_intervals_are_round(seconds, width):
     assert round_width(int(seconds * SECOND)) == int(width * SECOND)
+
+
+def test_intervals_can_be_merged_into_all_wider_ones_of_the_page():
+    for width in ROUND_NS:
+        narrow = merging_width(width)
+        assert narrow <= width <= 2 * narrow
+        assert all(wider % narrow == 0 for wider in ROUND_NS if wider >= width)
+
+
+def constant(path, name):
+    """Return the value of a constant in the page's sources."""
+    text = (Path(__file__).parents[2] / "web" / "src" / path).read_text()
+    (found,) = re.findall(rf"^const {name}\b[^=]*= ([^;]+);", text, re.MULTILINE)
+    return json.loads(re.sub(r",\s*([\]}])", r"\1", re.sub(r"(\w+):", r'"\1":', found.replace("_", ""))))
+
+
+def test_constants_are_those_of_the_page():
+    page = [round(seconds * SECOND) for seconds in constant("views/metrics/range.ts", "ROUND_S")]
+    assert [width for width in page if width >= ROUND_NS[0]] == [*ROUND_NS, 86_400 * SECOND]
+    assert constant("views/metrics.tsx", "POINTS") == POINTS
+    offered = {share for some in constant("views/metrics.tsx", "SHARES").values() for share in some}
+    assert offered <= set(SHARES)
+    assert constant("views/overview.tsx", "SHOWN_STEPS") == document_module.SHOWN_STEPS
+    assert constant("overview/WhoIsSlow.tsx", "RECENT_STEPS") == document_module.IDLE_STEPS
+    assert constant("report/main.tsx", "VERSION") == VERSION
 
 
 class _Page(HTMLParser):
@@ -241,7 +302,7 @@ def test_an_empty_run_has_a_report(runs, tmp_path, report_bundle):
     with runs.open("empty", create=True) as store:
         write_report(store, tmp_path / "empty.html")
     data = _Page((tmp_path / "empty.html").read_bytes()).data()
-    assert (data["version"], data["spans"]["total"], data["sessions"]["total"]) == (3, 0, 0)
+    assert (data["version"], data["spans"]["total"], data["sessions"]["total"]) == (VERSION, 0, 0)
 
 
 def test_a_package_without_the_page_says_how_to_build_it(tmp_path):

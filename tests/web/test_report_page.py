@@ -270,8 +270,16 @@ def test_a_report_of_one_step_keeps_to_it(open_report, run, written, tmp_path):
     assert 10e9 < width(page) < 11e9  # a step lasts until the next begins
     show(page, "Sessions")
     page.get_by_text("4 sessions").wait_for()
-    page.get_by_role("radio", name="By step").click()  # all steps
+    page.get_by_role("radio", name="By step").click()
     page.get_by_label("Total time of sessions by step").locator("canvas").wait_for()
+
+
+def test_a_filter_of_the_logs_filters(open_report, report):
+    page = open_report(report, "?view=logs&rank=0")
+    page.get_by_text("1 line, newest first").wait_for()
+    page = open_report(report, "?view=logs&rank=1")
+    page.get_by_text("0 lines, newest first").wait_for()
+    page.get_by_text("No matching log lines").wait_for()
 
 
 def test_dark_and_light(open_report, report):

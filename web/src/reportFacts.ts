@@ -1,15 +1,5 @@
 // Facts for views that are shown in a report instead of the live page.
 
-/** Session durations of one step, in seconds. */
-export interface StepDuration {
-  step: number;
-  count: number;
-  p50: number;
-  p95: number;
-  max: number;
-  failed: number;
-}
-
 export interface ReportFacts {
   /** A description of the scope of hotspots, spans and sessions. */
   scope: string;
@@ -20,7 +10,6 @@ export interface ReportFacts {
   endNs: number;
   /** The end of the run: open work is as old as it was then. */
   nowMs: number;
-  sessionSteps: readonly StepDuration[];
 }
 
 let facts: ReportFacts | null = null;

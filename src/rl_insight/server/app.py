@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
 from rl_insight.exchange.errors import NothingSelectedError
+from rl_insight.exchange.report.model import ReportDocument
 from rl_insight.server.http.answers import add_components
 from rl_insight.server.http.body_guard import BodyGuard
 from rl_insight.server.http.guarded_protocol import ArrivalLimits, GuardedProtocol, guarded_protocol
@@ -100,6 +101,11 @@ def create_app(services: Services | None) -> FastAPI:
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of the main port, without starting anything."""
     return create_app(None).openapi()
+
+
+def page_document() -> dict[str, Any]:
+    """Return the document that the types of the page are generated from: the API's, and the data of reports."""
+    return add_components(openapi_document(), ReportDocument)
 
 
 def create_otlp_app(services: Services) -> FastAPI:

@@ -8,6 +8,7 @@ import { align } from "../lines";
 import { quantityNow } from "../hardwareNow";
 import { formatShare } from "../units";
 import { useAnswer, useQuery } from "../useQuery";
+import { alignedRange } from "../views/metrics/range";
 
 const MINUTES = 10;
 const POINTS = 120;
@@ -37,14 +38,7 @@ export function GpuPanel({ run }: { run: string }) {
 }
 
 async function ask(run: string, metric: string, end: number, signal: AbortSignal): Promise<Line[]> {
-  const window = {
-    run,
-    metric,
-    start_ns: end - MINUTES * 60e9,
-    end_ns: end,
-    width: (MINUTES * 60e9) / POINTS,
-    group_by: [""],
-  };
+  const window = { run, metric, ...alignedRange(end - MINUTES * 60e9, end, POINTS), group_by: [""] };
   const found = await Promise.all(
     (["avg", "min"] as const).map((aggregation) => api.metricRange({ ...window, aggregation }, signal)),
   );

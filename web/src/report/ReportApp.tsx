@@ -1,4 +1,5 @@
 import { Suspense, useEffect, useState } from "react";
+import type { ReportDocument } from "../api";
 import { ErrorBoundary } from "../components/ErrorBoundary";
 import { Help } from "../components/Help";
 import { Loading } from "../components/Loading";
@@ -10,7 +11,6 @@ import { formatCount, formatDate, shorten } from "../units";
 import { usePageKeys } from "../usePageKeys";
 import { useUrlState } from "../url";
 import { VIEWS } from "../views";
-import type { ReportDocument } from "./document";
 
 /** A report has one run: there is nothing to choose or to compare with. */
 const LIVE_ONLY = ["runs", "processes", "ranks", "changes", "sql"];

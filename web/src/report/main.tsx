@@ -1,17 +1,17 @@
 // The report: the page's views in one file, with the run's data embedded instead of a server.
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { answerFrom, errorText } from "../api";
+import { type ReportDocument, answerFrom, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { setReportFacts } from "../reportFacts";
 import "../styles.css";
 import { apply } from "../theme";
 import { ReportApp } from "./ReportApp";
-import { type ReportDocument, readDocument } from "./document";
+import { readDocument } from "./document";
 import "./report.css";
 import { sourceOf } from "./source";
 
-const VERSION = 3;
+const VERSION = 4;
 
 async function start(): Promise<void> {
   apply();
@@ -37,9 +37,9 @@ async function start(): Promise<void> {
 }
 
 function prepare(report: ReportDocument): void {
-  const { run, scope, step, start_ns, end_ns, generated_s, sessions } = report;
+  const { run, scope, step, start_ns, end_ns, generated_s } = report;
   const nowMs = run.end_ns === null ? generated_s * 1000 : run.end_ns / 1e6;
-  setReportFacts({ scope, step, startNs: start_ns, endNs: end_ns, nowMs, sessionSteps: sessions.steps });
+  setReportFacts({ scope, step, startNs: start_ns, endNs: end_ns, nowMs });
   answerFrom(sourceOf(report));
 }
 

@@ -1,5 +1,5 @@
 // A small report for tests: three spans on two lanes, one of them open.
-import type { ReportDocument } from "./document";
+import type { ReportDocument, StringColumn } from "../api";
 
 export const ORIGIN = 1_800_000_000e9;
 
@@ -16,10 +16,16 @@ const lane = (lane_id: number, role: string) => ({
   last_ns: ORIGIN,
 });
 
+/** Returns strings as a column; equal ones are stored once. */
+export function textColumn(texts: readonly (string | null)[]): StringColumn {
+  const values = [...new Set(texts.filter((text) => text !== null))];
+  return { values, rows: texts.map((text) => (text === null ? -1 : values.indexOf(text))) };
+}
+
 /** Returns a report, with the given parts replaced. */
 export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocument {
   return {
-    version: 3,
+    version: 4,
     generated_s: 1_800_000_100,
     generator: "rl-insight",
     scope: "step 3",
@@ -65,33 +71,32 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     sessions_in_flight: [],
     spans: {
       total: 3,
-      names: ["step", "update", "generate"],
-      segments: ["duration"],
-      statuses: ["ok", "error", "open"],
-      sessions: ["s1"],
-      texts: ['{"Model":"Large"}', "no object"],
       texts_left_out: 0,
-      name: [0, 1, 2],
-      segment: [0, 0, 0],
-      status: [0, 1, 2],
-      session: [-1, -1, 0],
-      text: [-1, 0, 1],
-      lane_id: [1, 1, 2],
-      depth: [0, 1, 0],
+      span_id: ["0000000000000001", "0000000000000002", "0000000000000003"],
+      trace_id: textColumn(["a".repeat(32), "a".repeat(32), "a".repeat(32)]),
+      parent_id: textColumn([null, "0000000000000001", "0000000000000001"]),
+      name: textColumn(["step", "update", "generate"]),
       start_ns: [0, 2e9, 4e9],
       duration_ns: [8e9, 1e9, -1],
+      segment: textColumn(["duration", "duration", "duration"]),
+      status: textColumn(["ok", "error", "open"]),
+      error: textColumn([null, "ValueError", null]),
       step: [3, 3, null],
-      span_id: ["0000000000000001", "0000000000000002", "0000000000000003"],
-      parent: [-1, 0, 0],
-      errors: { 1: "ValueError" },
+      session_id: textColumn([null, null, "s1"]),
+      attributes: textColumn([null, '{"Model":"Large"}', "no object"]),
+      unreadable: [1],
+      lane_id: [1, 1, 2],
+      depth: [0, 1, 0],
     },
-    sessions: { total: 0, sessions: [], steps: [] },
+    sessions: { total: 0, sessions: [], steps: [], counted_steps: {} },
     metrics: [],
     lines: [],
     usage: { states: [], steps: [] },
     gpus_now: { time_ns: 0, max_age_s: 30, gpus: 0, stale: 0, quantities: [], metric: null, factor: 1, devices: [] },
     logs: [],
+    log_texts: textColumn([]),
     events: [],
+    event_texts: textColumn([]),
     findings: [],
     ...parts,
   };

@@ -1,10 +1,42 @@
 // The sessions of a report: the conditions and orders of the server's route, over the embedded sessions.
-import type { Session, SessionConditions, SessionPage, SessionQuery } from "../api";
+import {
+  ApiError,
+  type QueryOf,
+  type Session,
+  type SessionConditions,
+  type SessionPage,
+  type SessionQuery,
+  type SessionReport,
+  type SessionStep,
+} from "../api";
+import { spreadOf } from "../statistics";
 
 export class Sessions {
   private readonly sorted = new Map<string, readonly Session[]>();
 
-  constructor(private readonly sessions: readonly Session[]) {}
+  constructor(private readonly report: SessionReport) {}
+
+  /** How long the sessions of each step took: stored for all of them, computed for a part. */
+  steps({ run: _run, ...conditions }: QueryOf<"sessions/steps">): SessionStep[] {
+    const { first_step = -Infinity, last_step = Infinity, ...others } = conditions;
+    if (Object.values(others).every((value) => value === undefined))
+      return this.report.steps.filter(({ step }) => step >= first_step && step <= last_step);
+    if (this.report.total > this.report.sessions.length)
+      throw new ApiError("A report with a sample of sessions has only the durations of all: remove conditions.", 400);
+    const found = new Map<number, number[]>();
+    for (const session of this.report.sessions) {
+      if (session.step == null || session.total_s == null || !this.fits(session, conditions)) continue;
+      const known = found.get(session.step);
+      if (known === undefined) found.set(session.step, [session.total_s]);
+      else known.push(session.total_s);
+    }
+    return [...found]
+      .sort(([one], [other]) => one - other)
+      .map(([step, seconds]) => {
+        const { p50, p95, max } = spreadOf(seconds);
+        return { step, p50_s: p50!, p95_s: p95!, max_s: max! };
+      });
+  }
 
   page({
     limit = 100,
@@ -20,37 +52,36 @@ export class Sessions {
     if (found === undefined) {
       // Scrolling repeats one order; searches change.
       if (this.sorted.size > 8) this.sorted.clear();
-      found = this.sessions
-        .filter((session) => fits(session, conditions))
+      found = this.report.sessions
+        .filter((session) => this.fits(session, conditions))
         .sort((one, other) => compare(one, other, order as keyof Session, descending));
       this.sorted.set(key, found);
     }
     return { total: found.length, sessions: found.slice(offset, offset + limit) };
   }
-}
 
-function fits(session: Session, query: SessionConditions): boolean {
-  const { session_id, task_id, status, role, rank, first_step, last_step, longer_than_s, phase, text } = query;
-  if (session_id !== undefined && session.session_id !== session_id) return false;
-  if (task_id !== undefined && session.task_id !== task_id) return false;
-  if (status !== undefined && status.length > 0 && !status.includes(session.status ?? "pending")) return false;
-  if (role !== undefined && session.role !== role) return false;
-  if (rank !== undefined && session.rank !== rank) return false;
-  if (first_step !== undefined && !((session.step ?? -Infinity) >= first_step)) return false;
-  if (last_step !== undefined && !((session.step ?? Infinity) <= last_step)) return false;
-  if (longer_than_s !== undefined && !((session.total_s ?? -Infinity) >= longer_than_s)) return false;
-  if (!isBetween(session.reward, query.least_reward, query.most_reward)) return false;
-  if (!isBetween(session.tokens, query.least_tokens, query.most_tokens)) return false;
-  if (!isBetween(session.turns, query.least_turns, query.most_turns)) return false;
-  if (query.group_id !== undefined && session.group_id !== query.group_id) return false;
-  if (query.model_version !== undefined && session.model_version !== query.model_version) return false;
-  if (query.reason !== undefined && !session.reason?.toLowerCase().includes(query.reason.toLowerCase())) return false;
-  if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;
-  if (text === undefined) return true;
-  const wanted = text.toLowerCase();
-  return [session.session_id, session.task_id, session.reason].some(
-    (one) => one?.toLowerCase().includes(wanted) === true,
-  );
+  private fits(session: Session, query: SessionConditions): boolean {
+    const { session_id, task_id, status, role, rank, first_step, last_step, longer_than_s, phase, text } = query;
+    if (session_id !== undefined && session.session_id !== session_id) return false;
+    if (task_id !== undefined && session.task_id !== task_id) return false;
+    if (status !== undefined && status.length > 0 && !status.includes(session.status ?? "pending")) return false;
+    if (role !== undefined && session.role !== role) return false;
+    if (rank !== undefined && session.rank !== rank) return false;
+    if (!isBetween(session.step ?? this.report.counted_steps[session.session_id], first_step, last_step)) return false;
+    if (longer_than_s !== undefined && !((session.total_s ?? -Infinity) >= longer_than_s)) return false;
+    if (!isBetween(session.reward, query.least_reward, query.most_reward)) return false;
+    if (!isBetween(session.tokens, query.least_tokens, query.most_tokens)) return false;
+    if (!isBetween(session.turns, query.least_turns, query.most_turns)) return false;
+    if (query.group_id !== undefined && session.group_id !== query.group_id) return false;
+    if (query.model_version !== undefined && session.model_version !== query.model_version) return false;
+    if (query.reason !== undefined && !session.reason?.toLowerCase().includes(query.reason.toLowerCase())) return false;
+    if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;
+    if (text === undefined) return true;
+    const wanted = text.toLowerCase();
+    return [session.session_id, session.task_id, session.reason].some(
+      (one) => one?.toLowerCase().includes(wanted) === true,
+    );
+  }
 }
 
 function isBetween(value: number | null | undefined, least: number | undefined, most: number | undefined): boolean {

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { type Parameters, type Session, type SessionPage, type Span, type SpanDetail, answerFrom, api } from "../api";
 import { readDocument } from "./document";
-import { ORIGIN, sampleReport } from "./sample";
+import { ORIGIN, sampleReport, textColumn } from "./sample";
 import { sourceOf } from "./source";
 
 function ask<T>(report: ReturnType<typeof sampleReport>, route: string, parameters: object = {}): Promise<T> {
@@ -29,6 +29,10 @@ test.each([
   [{ lane: [1] }, ["2", "1"]],
   [{ start_ns: ORIGIN + 3e9 }, ["3"]],
   [{ end_ns: ORIGIN + 1e9 }, ["1"]],
+  [{ trace_id: "A".repeat(32), status: "ok" }, ["1"]],
+  [{ trace_id: "b".repeat(32) }, []],
+  [{ attribute: "Model=Large" }, ["2"]],
+  [{ attribute: "Other=undefined" }, []],
 ])("spans are searched by %j", async (query, ids) => {
   const found = await ask<Span[]>(sampleReport(), "spans", query);
   expect(found.map((span) => span.span_id.replace(/^0+/, ""))).toEqual(ids);
@@ -64,7 +68,7 @@ test("a span includes its relatives, events and logs", async () => {
   const parent = await ask<SpanDetail>(sampleReport(), "span", { span_id: "0000000000000001" });
   expect(parent.children.map((span) => [span.name, span.duration_ns, span.attributes])).toEqual([
     ["update", 1e9, { Model: "Large" }],
-    ["generate", null, { _text: "no object" }],
+    ["generate", null, { unreadable: "no object" }],
   ]);
 });
 
@@ -85,7 +89,7 @@ const SESSIONS: Session[] = [
     phases: { generate: [] },
   },
   { session_id: "b", status: "failed", reason: "Timeout", step: 2, total_s: 5 },
-  { session_id: "c", step: 2 },
+  { session_id: "c" },
 ];
 
 test.each([
@@ -105,11 +109,27 @@ test.each([
   [{ order: "total_s", offset: 1, limit: 1 }, ["a"]],
 ])("sessions are found by %j", async (query, ids) => {
   const found = await ask<SessionPage>(
-    sampleReport({ sessions: { total: 3, sessions: SESSIONS, steps: [] } }),
+    sampleReport({ sessions: { total: 3, sessions: SESSIONS, steps: [], counted_steps: { c: 2 } } }),
     "sessions",
     query,
   );
   expect(found.sessions.map((session) => session.session_id)).toEqual(ids);
+});
+
+test("durations by step are those of all sessions, or computed from a complete list", async () => {
+  const steps = [
+    { step: 1, p50_s: 1, p95_s: 2, max_s: 3 },
+    { step: 2, p50_s: 4, p95_s: 5, max_s: 6 },
+  ];
+  const sessions = { total: 3, sessions: SESSIONS, steps, counted_steps: {} };
+  const report = sampleReport({ sessions });
+  expect(await ask(report, "sessions/steps", { run: "run" })).toEqual(steps);
+  expect(await ask(report, "sessions/steps", { last_step: 1 })).toEqual(steps.slice(0, 1));
+  const failed = { status: ["failed"] };
+  expect(await ask(report, "sessions/steps", failed)).toEqual([{ step: 2, p50_s: 5, p95_s: 5, max_s: 5 }]);
+  const sampled = sampleReport({ sessions: { ...sessions, total: 9 } });
+  expect(await ask(sampled, "sessions/steps", { first_step: 2 })).toEqual(steps.slice(1));
+  await expect(ask(sampled, "sessions/steps", failed)).rejects.toThrow("only the durations of all");
 });
 
 test("logs keep to level, text and order", async () => {
@@ -128,12 +148,23 @@ test("logs keep to level, text and order", async () => {
     lane: null,
     lane_id: 0,
   });
-  const report = sampleReport({ logs: [line(3, 20, "Fine"), line(2, 40, "bad news"), line(1, 40, "worse")] });
+  const report = sampleReport({
+    logs: [
+      line(3, 20, "Fine"),
+      { ...line(2, 40, "bad news"), role: "trainer", rank: 3, lane_id: 7 },
+      { ...line(1, 40, "worse"), rank: 3, lane_id: 8 },
+    ],
+    log_texts: textColumn(["{}", '{"node":"n1"}', null]),
+  });
   const messages = async (query: object) =>
     (await ask<{ message: string }[]>(report, "logs", query)).map((one) => one.message);
   expect(await messages({ level: 30 })).toEqual(["bad news", "worse"]);
   expect(await messages({ newest_first: false, limit: 1 })).toEqual(["worse"]);
   expect(await messages({ text: "FINE" })).toEqual(["Fine"]);
+  expect(await messages({ text: "N1" })).toEqual(["bad news"]);
+  expect(await messages({ rank: 3 })).toEqual(["bad news", "worse"]);
+  expect(await messages({ role: "trainer" })).toEqual(["bad news"]);
+  expect(await messages({ lane: [8] })).toEqual(["worse"]);
 });
 
 /** What only a server can do. */

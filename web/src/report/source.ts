@@ -10,14 +10,15 @@ import {
   type Parameters,
   type QuantileQuery,
   type RangeQuery,
+  type ReportDocument,
   type SessionQuery,
   type SpanQuery,
   type SpanSeries,
   type StepsQuery,
   type TimelineQuery,
 } from "../api";
-import type { ReportDocument } from "./document";
 import { Metrics } from "./metrics";
+import { searchRecords } from "./records";
 import { Sessions } from "./sessions";
 import { Spans } from "./spans";
 import { blocksIn } from "./timeline";
@@ -42,7 +43,7 @@ export function sourceOf(document: ReportDocument): DataSource {
 
 function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
   const spans = new Spans(document);
-  const sessions = new Sessions(document.sessions.sessions);
+  const sessions = new Sessions(document.sessions);
   const metrics = new Metrics(document.metrics, document.lines);
   const ofSteps =
     <T extends { step: number }>(rows: readonly T[]) =>
@@ -77,10 +78,9 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
         block_end_ns: moved(found.block_end_ns),
       };
     },
-    span: (parameters) => spans.detail(String(parameters["span_id"]), document.logs, document.events),
+    span: (parameters) => spans.detail(as<QueryOf<"span">>(parameters), document.logs, document.events),
     spans: (parameters) => spans.search(as<SpanQuery>(parameters)),
     "open/work": () => document.open_work,
-    "open/spans": (parameters) => spans.search({ ...as<SpanQuery>(parameters), status: "open", order: "oldest" }),
     hotspots: (parameters) => {
       const by = as<HotspotQuery>(parameters).group_by ?? "name";
       return by === "name" ? document.hotspots : (document.hotspots_by[by] ?? []);
@@ -103,19 +103,14 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     "metrics/range": (parameters) => metrics.range(as<RangeQuery>(parameters)),
     "metrics/quantiles": (parameters) => metrics.quantiles(as<QuantileQuery>(parameters)),
     "metrics/heatmap": (parameters) => metrics.heatMap(as<HeatMapQuery>(parameters)),
-    logs: (parameters) => {
-      const query = as<LogQuery>(parameters);
-      return matching(document.logs, query, (line) => line.message)
-        .filter((line) => line.level >= (query.level ?? 0))
-        .slice(0, query.limit ?? 200);
-    },
-    events: (parameters) => {
-      const query = as<LogQuery>(parameters);
-      return matching(document.events, query, (event) => event.name).slice(0, query.limit ?? 200);
-    },
+    logs: (parameters) =>
+      searchRecords(document.logs, document.log_texts, (line) => line.message, as<LogQuery>(parameters)),
+    events: (parameters) =>
+      searchRecords(document.events, document.event_texts, (event) => event.name, as<LogQuery>(parameters)),
     marks: () => document.marks,
     "spans/series": (parameters) => seriesOf(document, as<QueryOf<"spans/series">>(parameters)),
     sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
+    "sessions/steps": (parameters) => sessions.steps(as<QueryOf<"sessions/steps">>(parameters)),
     // Reports have transcripts only if requested.
     "sessions/transcript": (parameters) => document.transcripts?.[String(parameters["session_id"])] ?? null,
     "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
@@ -136,30 +131,4 @@ function seriesOf({ series }: ReportDocument, { name, axis = "step" }: QueryOf<"
   const found = series.find((one) => one.name === name && one.axis === axis);
   const nothing = { width: 1, count: 0, errors: 0, p50_ns: null, p95_ns: null, p99_ns: null, max_ns: null };
   return found ?? { name, axis, ...nothing, intervals: [], points: [] };
-}
-
-interface LogOrEvent {
-  time_ns: number;
-  span_id: string | null;
-  step: number | null;
-  session_id: string | null;
-  process_id: string;
-  attributes: Record<string, unknown>;
-}
-
-/** Log lines or events that match every condition, in the requested order. */
-function matching<T extends LogOrEvent>(rows: readonly T[], query: LogQuery, textOf: (row: T) => string): T[] {
-  const wanted = query.text?.toLowerCase();
-  const found = rows.filter(
-    (row) =>
-      (query.span_id === undefined || row.span_id === query.span_id) &&
-      (query.process_id === undefined || row.process_id === query.process_id) &&
-      (query.session_id === undefined || row.session_id === query.session_id) &&
-      (query.step === undefined || row.step === query.step) &&
-      (query.start_ns === undefined || row.time_ns >= Number(query.start_ns)) &&
-      (query.end_ns === undefined || row.time_ns < Number(query.end_ns)) &&
-      (wanted === undefined || `${textOf(row)} ${JSON.stringify(row.attributes)}`.toLowerCase().includes(wanted)),
-  );
-  const direction = query.newest_first === false ? 1 : -1;
-  return found.sort((one, other) => direction * (one.time_ns - other.time_ns));
 }

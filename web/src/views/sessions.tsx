@@ -150,7 +150,8 @@ interface ChartsProps {
 const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick, onStep }: ChartsProps) {
   const [by, setBy] = useUrlState("by", "submission", ["submission", "step"]);
   const { steps } = useWindow(run);
-  const sample = useSessionSample(run, withinSteps(parseSearch(search).query, steps));
+  const query = withinSteps(parseSearch(search).query, steps);
+  const sample = useSessionSample(run, query);
   return (
     <div className="grid session-charts">
       <div>
@@ -158,7 +159,9 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
       </div>
       <Panel
         title="Total time"
-        value={sample?.isPart === true ? `sample of ${formatCount(sample.samples.length)}` : undefined}
+        value={
+          by === "submission" && sample?.isPart === true ? `sample of ${formatCount(sample.samples.length)}` : undefined
+        }
         actions={
           <>
             <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />
@@ -173,12 +176,12 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
           </>
         }
       >
-        {sample === undefined ? (
+        {by === "step" ? (
+          <StepDurations run={run} search={query} isLogarithmic={isLogarithmic} onStep={onStep} />
+        ) : sample === undefined ? (
           <Loading />
-        ) : by === "submission" ? (
-          <LatencyScatter {...sample} isLogarithmic={isLogarithmic} onPick={onPick} />
         ) : (
-          <StepDurations samples={sample.samples} isLogarithmic={isLogarithmic} onStep={onStep} />
+          <LatencyScatter {...sample} isLogarithmic={isLogarithmic} onPick={onPick} />
         )}
       </Panel>
       <Panel title="Suspect open work">

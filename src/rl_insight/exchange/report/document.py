@@ -12,8 +12,8 @@ from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.exchange.report.metrics import metric_lines
 from rl_insight.exchange.report.model import VERSION, ReportDocument
 from rl_insight.exchange.report.sessions import session_report, session_transcripts
-from rl_insight.exchange.report.spans import span_blocks, span_columns
-from rl_insight.schema.captured_text import without_texts
+from rl_insight.exchange.report.spans import span_blocks, span_columns, text_column
+from rl_insight.schema.captured_text import without_texts, without_texts_in
 from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
@@ -22,15 +22,16 @@ from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RoleIdle, RunSu
 from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
+from rl_insight.store.queries.logs import events_and_texts, logs_and_texts
 from rl_insight.store.queries.span_series import SeriesAxis
 
 RecordT = TypeVar("RecordT", queries.Event, queries.LogLine)
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
-_SHOWN_STEPS = 60
+SHOWN_STEPS = 60
 """How many steps the overview shows."""
-_IDLE_STEPS = 15
+IDLE_STEPS = 15
 """How many steps the overview computes the idle share for."""
 _MAX_HOTSPOTS = 2_000
 _MAX_SERIES = 30
@@ -63,7 +64,7 @@ def build_document(store: RunFile, scope: Scope | None = None, *, transcripts: b
 def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocument:
     run = queries.summary(cursor)
     steps = queries.steps(cursor, _MAX_STEPS)
-    shown = steps[-_SHOWN_STEPS:]
+    shown = steps[-SHOWN_STEPS:]
     step = _step_of(scope, steps)
     start_ns, end_ns = _window(run, steps, step)
     origin_ns = start_ns // _SECOND * _SECOND
@@ -72,9 +73,10 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     metrics = queries.metrics(cursor)
     hotspots = queries.hotspots(cursor, scope, limit=_MAX_HOTSPOTS)
     sessions = session_report(cursor, scope)
-    logs = queries.search_logs(cursor, queries.LogConditions(start_ns=start_ns, end_ns=end_ns), limit=_MAX_LOGS)
-    within = queries.EventConditions(start_ns=start_ns, end_ns=end_ns)
-    events = queries.search_events(cursor, within, limit=_MAX_EVENTS)
+    of_logs = queries.LogConditions(start_ns=start_ns, end_ns=end_ns)
+    of_events = queries.EventConditions(start_ns=start_ns, end_ns=end_ns)
+    logs = _without_texts(logs_and_texts(cursor, of_logs, limit=_MAX_LOGS))
+    events = _without_texts(events_and_texts(cursor, of_events, limit=_MAX_EVENTS))
     return ReportDocument(
         version=VERSION,
         generated_s=time.time(),
@@ -104,8 +106,10 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         lines=metric_lines(cursor, metrics, run),
         usage=usage_of_run(cursor),
         gpus_now=gpus_now(cursor, with_devices=False),
-        logs=[_without_texts(line) for line in logs],
-        events=[_without_texts(event) for event in events if event.name != TEXTS_EVENT],
+        logs=[line for line, _ in logs],
+        log_texts=text_column(text for _, text in logs),
+        events=[event for event, _ in events],
+        event_texts=text_column(text for _, text in events),
         marks=queries.marks(cursor),
         series=_series(cursor, hotspots[:_MAX_SERIES], start_ns, end_ns),
         findings=queries.read_findings(cursor),
@@ -113,11 +117,19 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     )
 
 
-def _without_texts(record: RecordT) -> RecordT:
-    """Return an event or a log line with text replaced by its length; OpenTelemetry's messages are text."""
-    if is_message_event(getattr(record, "name", "") or str(record.attributes.get("event.name", ""))):
-        return msgspec.structs.replace(record, attributes={})
-    return msgspec.structs.replace(record, attributes=without_texts(record.attributes))
+def _without_texts(records: list[tuple[RecordT, str | None]]) -> list[tuple[RecordT, str | None]]:
+    """Return events or log lines with text replaced by its length; OpenTelemetry's messages are text."""
+    found: list[tuple[RecordT, str | None]] = []
+    for record, text in records:
+        name = getattr(record, "name", "")
+        if name == TEXTS_EVENT:
+            continue
+        if is_message_event(name or str(record.attributes.get("event.name", ""))):
+            found.append((msgspec.structs.replace(record, attributes={}), None))
+        else:
+            attributes = without_texts(record.attributes)
+            found.append((msgspec.structs.replace(record, attributes=attributes), without_texts_in(text)))
+    return found
 
 
 def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
@@ -142,7 +154,7 @@ def _series(cursor: Cursor, hotspots: list[Hotspot], start_ns: int, end_ns: int)
 
 
 def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:
-    recent = [one.step for one in shown if one.end_ns is not None][-_IDLE_STEPS:]
+    recent = [one.step for one in shown if one.end_ns is not None][-IDLE_STEPS:]
     return queries.idle_by_role(cursor, min(recent), max(recent)) if recent else []
 
 

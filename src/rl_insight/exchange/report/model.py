@@ -27,6 +27,7 @@ from rl_insight.store.queries import (
     RunSummary,
     Session,
     SessionInFlight,
+    SessionStep,
     SpanSeries,
     Step,
     StepMetric,
@@ -35,75 +36,74 @@ from rl_insight.store.queries import (
 )
 from rl_insight.store.queries.gpus_now import GpusNow
 from rl_insight.store.queries.hardware import UsageByState
+from rl_insight.store.queries.metric_sums import SeriesSums
 
-VERSION = 3
+VERSION = 4
+
+
+class StringColumn(msgspec.Struct, frozen=True):
+    """A column of strings; repeated ones are stored once."""
+
+    values: list[str]
+    rows: list[int]
+    """For each row, the position in `values`; -1 for none."""
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans in columns, by lane, depth and start. Repeated strings are stored once, in lists that the columns index."""
+    """Spans in columns, by lane, depth and start; the columns are the fields of a `Span`."""
 
     total: int
     """Spans in the window; if that exceeds the number of rows, the rows are the longest ones."""
-    names: list[str]
-    segments: list[str]
-    statuses: list[str]
-    sessions: list[str]
-    texts: list[str]
-    """Attributes, as JSON."""
     texts_left_out: int
     """Spans whose attributes exceeded the limit."""
-    name: list[int]
-    segment: list[int]
-    status: list[int]
-    session: list[int]
-    """Index in `sessions`; -1 for none."""
-    text: list[int]
-    """Index in `texts`; -1 for none."""
-    lane_id: list[int]
-    depth: list[int]
+    span_id: list[str]
+    trace_id: StringColumn
+    parent_id: StringColumn
+    name: StringColumn
     start_ns: list[int]
     """Since `origin_ns`."""
     duration_ns: list[int]
     """-1 for an open span."""
+    segment: StringColumn
+    status: StringColumn
+    error: StringColumn
     step: list[int | None]
-    span_id: list[str]
-    parent: list[int]
-    """The row of the parent; -1 if it has none here."""
-    errors: dict[int, str]
-    """By row."""
-
-
-class StepDistribution(msgspec.Struct, frozen=True):
-    """Session durations of one step, in seconds."""
-
-    step: int
-    count: int
-    p50: float
-    p95: float
-    max: float
-    failed: int
+    session_id: StringColumn
+    attributes: StringColumn
+    """As recorded, normally JSON objects."""
+    unreadable: list[int]
+    """The positions in the values of `attributes` that are not JSON objects."""
+    lane_id: list[int]
+    depth: list[int]
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of the scope, and every step's distribution."""
+    """The sessions of the scope, and how long those of each step took."""
 
     total: int
     """Sessions in the scope; if that exceeds the number here, these are an even sample and the slowest."""
     sessions: list[Session]
-    steps: list[StepDistribution]
+    steps: list[SessionStep]
+    """Of all sessions in the scope."""
+    counted_steps: dict[str, int]
+    """By session: the counted step in which one without a step was submitted."""
 
 
 class MetricLines(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric over the whole run: averages of gauges, rates of counters, quantiles of histograms."""
+    """One metric over the whole run: sums of gauges and counters, quantiles and heat maps of histograms."""
 
     name: str
     width_ns: int
     """Of an interval on the time axis."""
     step_width: int
-    time: list[Line]
-    steps: list[Line]
+    is_apart: bool
+    """Whether `time` and `steps` have a line for each series, not one for all of them."""
+    time: list[SeriesSums]
+    steps: list[SeriesSums]
+    time_quantiles: list[Line]
+    step_quantiles: list[Line]
     time_spread: HeatMap | None = None
-    """Of a histogram, in intervals twice as wide."""
+    """In intervals twice as wide."""
     step_spread: HeatMap | None = None
 
 
@@ -149,7 +149,10 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     gpus_now: GpusNow
     """At the end of the run, without the devices."""
     logs: list[LogLine]
+    log_texts: StringColumn
+    """The attributes of the logs as recorded, in which searches look."""
     events: list[Event]
+    event_texts: StringColumn
     marks: list[Mark]
     series: list[SpanSeries]
     """How the largest hotspots developed, by step and by time."""

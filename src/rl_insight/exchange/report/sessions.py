@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from rl_insight.exchange.report.model import SessionReport, StepDistribution
+from rl_insight.exchange.report.model import SessionReport
 from rl_insight.schema.captured_text import CAPTURED_TEXT
-from rl_insight.store.queries import Cursor, Scope, Session, Transcript, session_transcript
-from rl_insight.store.queries.base import conditions, structs
-from rl_insight.store.queries.scope import STEP_FRAGMENTS, steps_in
+from rl_insight.store.queries import (
+    Cursor,
+    Scope,
+    Session,
+    SessionConditions,
+    Transcript,
+    session_steps,
+    session_transcript,
+)
+from rl_insight.store.queries.scope import steps_in
+from rl_insight.store.queries.sessions import matching_sessions
+from rl_insight.store.queries.steps import counted_step, counted_windows
 from rl_insight.store.session_rows import session_of_row
+from rl_insight.store.tables import SECOND
 
 MAX_SESSIONS = 20_000
 SLOWEST = 200
 MAX_TRANSCRIPTS = 500
 _MAX_CHARACTERS = 20_000_000
-_MAX_STEPS = 1_000
 _COLUMNS = ", ".join(Session.__struct_fields__)
 _COUNT = "SELECT count(*) FROM sessions WHERE {where}"
 _SESSIONS = f"""
@@ -23,14 +32,6 @@ _SESSIONS = f"""
         FROM sessions WHERE {{where}}
     ) WHERE place % $every = 0 OR slowness <= $slowest ORDER BY place
 """  # noqa: S608  (constants)
-# A session without timestamps still has its phases.
-_DURATION = "coalesce(total_s, execution_s, generate_s)"
-_BY_STEP = f"""
-    SELECT step, count(*), quantile_cont({_DURATION}, 0.5), quantile_cont({_DURATION}, 0.95), max({_DURATION}),
-        count(*) FILTER (status IN ('failed', 'lost', 'dropped', 'cancelled'))
-    FROM sessions WHERE step IS NOT NULL AND {_DURATION} IS NOT NULL
-    GROUP BY step ORDER BY step DESC LIMIT $limit
-"""  # noqa: S608  (constants)
 _WITH_TEXTS = f"""
     SELECT DISTINCT session_id FROM span_data
     WHERE session_id IS NOT NULL AND regexp_matches(attributes, '"({"|".join(sorted(CAPTURED_TEXT))})')
@@ -39,12 +40,29 @@ _WITH_TEXTS = f"""
 
 def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowest: int = SLOWEST) -> SessionReport:
     """Return the sessions of a scope; if there are too many, an even sample and the slowest."""
-    where, given = conditions(STEP_FRAGMENTS, steps_in(cursor, scope))
+    chosen = SessionConditions(**steps_in(cursor, scope))
+    where, given = matching_sessions(cursor, chosen)
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sampling = {"every": max(1, -(-total // most)), "slowest": slowest}
     rows = cursor.execute(_SESSIONS.format(where=where), given | sampling).fetchall()
-    by_step = structs(cursor, StepDistribution, _BY_STEP, {"limit": _MAX_STEPS})[::-1]
-    return SessionReport(total=total, sessions=[session_of_row(row) for row in rows], steps=by_step)
+    sessions = [session_of_row(row) for row in rows]
+    return SessionReport(
+        total=total,
+        sessions=sessions,
+        steps=session_steps(cursor, chosen),
+        counted_steps=_counted_steps(cursor, sessions),
+    )
+
+
+def _counted_steps(cursor: Cursor, sessions: list[Session]) -> dict[str, int]:
+    windows = counted_windows(cursor)
+    found = {}
+    for one in sessions:
+        if one.step is None and one.submit_ts is not None:
+            step = counted_step(windows, round(one.submit_ts * SECOND))
+            if step is not None:
+                found[one.session_id] = step
+    return found
 
 
 def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Transcript]:

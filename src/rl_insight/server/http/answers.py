@@ -49,9 +49,10 @@ def answers(kind: Any, description: str = "The answer.") -> dict[int | str, dict
     }
 
 
-def add_components(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the structs used by `answers` to an OpenAPI document."""
-    document.setdefault("components", {}).setdefault("schemas", {}).update(_components)
+def add_components(document: dict[str, Any], *more: type[msgspec.Struct]) -> dict[str, Any]:
+    """Add the structs used by `answers`, and `more`, to an OpenAPI document."""
+    _, components = msgspec.json.schema_components(more, ref_template=_REFERENCE)
+    document.setdefault("components", {}).setdefault("schemas", {}).update(_components | components)
     return document
 
 

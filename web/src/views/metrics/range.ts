@@ -43,12 +43,13 @@ interface Wanted {
 export function rangeOf(summary: RunSummary | undefined, { recent, from, to }: Wanted, points: number): Range | null {
   const first = summary?.start_ns;
   const last = summary?.end_ns;
-  if (to > from) return aligned(from * 1e9, to * 1e9, points);
+  if (to > from) return alignedRange(from * 1e9, to * 1e9, points);
   if (first === null || first === undefined || last === null || last === undefined) return null;
-  return aligned(recent === "" ? first : Math.max(first, last - Number(recent) * 1e9), last, points);
+  return alignedRange(recent === "" ? first : Math.max(first, last - Number(recent) * 1e9), last, points);
 }
 
-function aligned(start: number, end: number, points: number): Range {
+/** A range of whole intervals, at least as long as asked for. */
+export function alignedRange(start: number, end: number, points: number): Range {
   const width = roundWidth(Math.max(1e6, end - start), points);
   return { start_ns: Math.floor(start / width) * width, end_ns: (Math.floor(end / width) + 1) * width, width };
 }

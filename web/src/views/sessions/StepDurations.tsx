@@ -1,31 +1,35 @@
 import { useMemo } from "react";
+import type { SessionConditions, SessionStep } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
-import { type StepDuration, reportFacts } from "../../reportFacts";
+import { ErrorLine } from "../../components/ErrorLine";
+import { Loading } from "../../components/Loading";
 import { formatSeconds } from "../../units";
-import type { Sample } from "./data";
-import { durationsByStep } from "./durations";
+import { useAnswer } from "../../useQuery";
 
 interface Props {
-  samples: readonly Sample[];
+  run: string;
+  search: SessionConditions;
   isLogarithmic: boolean;
   onStep: (step: number) => void;
 }
 
-/** Session durations by step; a report has all steps, the page only the loaded ones. */
-export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
-  const rows: readonly StepDuration[] = useMemo(
-    () => reportFacts()?.sessionSteps ?? durationsByStep(samples),
-    [samples],
-  );
+const NO_STEPS: readonly SessionStep[] = [];
+
+/** Session durations by step, of all sessions that match a search. */
+export function StepDurations({ run, search, isLogarithmic, onStep }: Props) {
+  const { data, error } = useAnswer("sessions/steps", { run, ...search }, { everyMs: 10_000 });
+  const rows = data ?? NO_STEPS;
   const x = useMemo(() => rows.map((row) => row.step), [rows]);
   const series = useMemo<ChartSeries[]>(
     () => [
-      { label: "max", color: "#c8553d", values: rows.map((row) => row.max), isFaint: true },
-      { label: "p95", color: "#e69f00", values: rows.map((row) => row.p95) },
-      { label: "p50", color: "#336699", values: rows.map((row) => row.p50) },
+      { label: "max", color: "#c8553d", values: rows.map((row) => row.max_s), isFaint: true },
+      { label: "p95", color: "#e69f00", values: rows.map((row) => row.p95_s) },
+      { label: "p50", color: "#336699", values: rows.map((row) => row.p50_s) },
     ],
     [rows],
   );
+  if (error !== undefined) return <ErrorLine text={error} />;
+  if (data === undefined) return <Loading />;
   if (rows.length === 0) return <p className="muted">No finished sessions with a step yet.</p>;
   return (
     <Chart
