@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 
@@ -11,7 +12,8 @@ import msgspec
 import pytest
 import requests
 
-from rl_insight.exchange.report import build_document
+from rl_insight.exchange.report import build_document, render
+from rl_insight.exchange.report.page import load_bundle
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import RunDirectory
 from tests.web.conftest import WEB, Server
@@ -138,25 +140,34 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def document(data_dir):
+def built(data_dir):
     directory = RunDirectory(data_dir, min_free_bytes=0)
     with directory.open("run") as store:
-        built = build_document(store)
+        found = build_document(store)
     directory.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def document(built):
     return json.loads(msgspec.json.encode(built))
 
 
 @pytest.fixture(scope="module")
-def live(data_dir, built_page, document, wait_until):
+def url(data_dir, built_page, built, wait_until):
     started = Server(data_dir, built_page, wait_until).start()
+    yield started.url
+    started.kill()
 
+
+@pytest.fixture(scope="module")
+def live(url):
     def ask(route, query):
-        response = requests.get(f"{started.url}/api/v1/{route}", params={"run": "run", **query}, timeout=20)
+        response = requests.get(f"{url}/api/v1/{route}", params={"run": "run", **query}, timeout=20)
         assert response.status_code == 200, response.text
         return response.json()
 
-    yield ask
-    started.kill()
+    return ask
 
 
 @pytest.fixture(scope="module")
@@ -356,3 +367,15 @@ def test_labels_and_distributions_are_the_same(live, stored, document):
     asked = WINDOW | {"metric": "latency_s", "width": width}
     assert agree(live, stored, "metrics/quantiles", [asked, asked | {"axis": "step", "width": 1}], by_labels)[0]
     assert agree(live, stored, "metrics/heatmap", [asked | {"width": 2 * width}])[0]["x"]
+
+
+def test_the_page_and_the_report_show_the_same_durations_by_step(browser, url, built, built_page, tmp_path):
+    (tmp_path / "report.html").write_bytes(render(built, load_bundle(built_page / "report")))
+    for address in (f"{url}/?run=run&", f"file://{tmp_path}/report.html?"):
+        page = browser.new_page()
+        page.goto(f"{address}view=sessions&by=step&search=status:failed")
+        chart = page.get_by_label("Total time of sessions by step")
+        chart.locator("canvas").wait_for()
+        # Failed in each step: 2 and 3 s, 6 and 7 s.
+        assert re.sub(r"\s+", " ", chart.inner_text()).strip() == "max 7.00 s p95 6.85 s p50 4.50 s"
+        page.close()
