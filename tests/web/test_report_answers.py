@@ -18,6 +18,8 @@ from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import RunDirectory
 from tests.web.conftest import WEB, Server
 
+pytestmark = pytest.mark.xdist_group("web")
+
 # Multiples of 100 ms, which JavaScript's numbers hold exactly.
 BEGIN_NS = 1_767_225_600_000_000_000
 SECOND = 10**9
@@ -194,8 +196,8 @@ def stored(document, report_module, tmp_path_factory):
 
 def same(value):
     """Return an answer in a form that can be compared: sums may be rounded in another order."""
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        return pytest.approx(value, rel=1e-9)
+    if isinstance(value, float):
+        return pytest.approx(value, rel=1e-13, abs=1e-13)
     if isinstance(value, dict):
         return {key: same(inner) for key, inner in value.items()}
     return [same(inner) for inner in value] if isinstance(value, list) else value
@@ -379,3 +381,15 @@ def test_the_page_and_the_report_show_the_same_durations_by_step(browser, url, b
         # Failed in each step: 2 and 3 s, 6 and 7 s.
         assert re.sub(r"\s+", " ", chart.inner_text()).strip() == "max 7.00 s p95 6.85 s p50 4.50 s"
         page.close()
+
+
+def test_steps_are_the_same(live, stored):
+    every = {"first": 1, "last": STEPS}
+    steps = live("steps", {})
+    assert [one["step"] for one in steps] == list(range(1, STEPS + 1))
+    agree(live, stored, "steps", [{}, {"limit": 2}, {"last": 3}])
+    (whole, _) = agree(live, stored, "steps/breakdown", [every, every | {"first": 2}])
+    agree(live, stored, "steps/breakdown", [every | {"role": role} for role in whole["roles"]])
+    agree(live, stored, "steps/metrics", [every, every | {"first": 2, "last": 3}])
+    ended = [one["step"] for one in steps if one["end_ns"] is not None]
+    agree(live, stored, "steps/idle", [{"first": ended[0], "last": ended[-1]}])

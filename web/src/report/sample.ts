@@ -60,6 +60,8 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     steps: [],
     breakdowns: {},
     idle: [],
+    first_idle_step: 0,
+    last_idle_step: 1,
     marks: [],
     series: [],
     step_metrics: [],

@@ -75,6 +75,9 @@ test("a span includes its relatives, events and logs", async () => {
 test("data that a report lacks is an error message", async () => {
   await expect(ask(sampleReport(), "span", { span_id: "9" })).rejects.toThrow("There is no span 9 in this report");
   await expect(ask(sampleReport(), "sql")).rejects.toThrow("open the run in the live page");
+  expect(await ask(sampleReport(), "steps/idle", { first: 0, last: 1 })).toEqual([]);
+  const others = ask(sampleReport(), "steps/idle", { first: 1, last: 1 });
+  await expect(others).rejects.toThrow("open the run in the live page");
 });
 
 const SESSIONS: Session[] = [

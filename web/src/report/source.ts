@@ -25,6 +25,7 @@ import { blocksIn } from "./timeline";
 
 const NO_BREAKDOWN: Breakdown = { role: "", roles: [], steps: [] };
 const MAX_BLOCKS = 40_000;
+const NOT_HERE = "Not available in a report: open the run in the live page.";
 
 type Answer = (parameters: Parameters) => unknown;
 
@@ -34,8 +35,7 @@ export function sourceOf(document: ReportDocument): DataSource {
   return {
     get: <T>(route: string, parameters: Parameters): Promise<T> => {
       const answer = answers[route];
-      if (answer === undefined)
-        return Promise.reject(new ApiError("Not available in a report: open the run in the live page.", 404));
+      if (answer === undefined) return Promise.reject(new ApiError(NOT_HERE, 404));
       return new Promise((resolve) => resolve(answer(parameters) as T));
     },
   };
@@ -95,7 +95,11 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       const found = document.breakdowns[role ?? ""] ?? NO_BREAKDOWN;
       return { ...found, steps: found.steps.filter((one) => one.step >= first && one.step <= last) };
     },
-    "steps/idle": () => document.idle,
+    "steps/idle": (parameters) => {
+      const { first, last } = as<QueryOf<"steps/idle">>(parameters);
+      if (first !== document.first_idle_step || last !== document.last_idle_step) throw new ApiError(NOT_HERE, 404);
+      return document.idle;
+    },
     "steps/metrics": ofSteps(document.step_metrics),
     metrics: () => document.metrics,
     "metrics/labels": (parameters) =>

@@ -18,7 +18,7 @@ from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
 from rl_insight.store.connections import RunFile
-from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RoleIdle, RunSummary, Scope, SpanSeries, Step
+from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RunSummary, Scope, SpanSeries, Step
 from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
@@ -65,6 +65,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     run = queries.summary(cursor)
     steps = queries.steps(cursor, _MAX_STEPS)
     shown = steps[-SHOWN_STEPS:]
+    recent = [one.step for one in shown if one.end_ns is not None][-IDLE_STEPS:]
     step = _step_of(scope, steps)
     start_ns, end_ns = _window(run, steps, step)
     origin_ns = start_ns // _SECOND * _SECOND
@@ -92,7 +93,9 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         lanes=queries.lanes(cursor),
         steps=steps,
         breakdowns=_breakdowns(cursor, steps),
-        idle=_idle(cursor, shown),
+        idle=queries.idle_by_role(cursor, recent[0], recent[-1]) if recent else [],
+        first_idle_step=recent[0] if recent else None,
+        last_idle_step=recent[-1] if recent else None,
         step_metrics=queries.step_metrics(cursor, shown[0].step, shown[-1].step) if shown else [],
         hotspots=hotspots,
         hotspots_by={by: queries.hotspots(cursor, scope, by, limit=_MAX_HOTSPOTS) for by in _GROUPINGS},
@@ -151,11 +154,6 @@ def _series(cursor: Cursor, hotspots: list[Hotspot], start_ns: int, end_ns: int)
         if spot.name is not None
         for axis in get_args(SeriesAxis)
     ]
-
-
-def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:
-    recent = [one.step for one in shown if one.end_ns is not None][-IDLE_STEPS:]
-    return queries.idle_by_role(cursor, min(recent), max(recent)) if recent else []
 
 
 def _step_of(scope: Scope, steps: list[Step]) -> int | None:

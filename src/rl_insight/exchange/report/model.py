@@ -130,7 +130,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     breakdowns: dict[str, Breakdown]
     """Where the time of the steps went, by role; "" is the role that leads them."""
     idle: list[RoleIdle]
-    """Of the latest steps."""
+    """From the first to the last of these steps, the latest."""
+    first_idle_step: int | None
+    last_idle_step: int | None
     step_metrics: list[StepMetric]
     hotspots: list[Hotspot]
     """By name."""

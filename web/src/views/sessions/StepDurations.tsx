@@ -28,8 +28,7 @@ export function StepDurations({ run, search, isLogarithmic, onStep }: Props) {
     ],
     [rows],
   );
-  if (error !== undefined) return <ErrorLine text={error} />;
-  if (data === undefined) return <Loading />;
+  if (data === undefined) return error === undefined ? <Loading /> : <ErrorLine text={error} />;
   if (rows.length === 0) return <p className="muted">No finished sessions with a step yet.</p>;
   return (
     <Chart
