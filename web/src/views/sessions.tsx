@@ -7,6 +7,7 @@ import { SearchBox } from "../components/SearchBox";
 import { Choice, Select, labeled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
+import { ENDED_STATUSES } from "../sessionStatus";
 import { formatCount, counted } from "../units";
 import { useUrlState } from "../url";
 import { type StepsWindow, useWindow } from "../window";
@@ -25,10 +26,7 @@ const STATUSES = [
   { value: "", label: "any status" },
   { value: "open", label: "open" },
   { value: "bad", label: "ended badly" },
-  ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({
-    value: status,
-    label: status,
-  })),
+  ...ENDED_STATUSES.map((status) => ({ value: status, label: status })),
 ];
 
 const TIME_BY = labeled({ submission: "By time", step: "By step" });

@@ -4,6 +4,7 @@ import { Distribution } from "../../components/Distribution";
 import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { colorOfName } from "../../colors";
+import { ENDED_STATUSES } from "../../sessionStatus";
 import { quantileLines, spreadOf } from "../../statistics";
 import { formatCount, formatSeconds } from "../../units";
 import type { Sample } from "./data";
@@ -70,7 +71,6 @@ function quantities(samples: readonly Sample[]) {
   return all.filter(([, spread]) => spread.count > 0);
 }
 
-const STATUS_ORDER = ["accepted", "rejected", "failed", "cancelled", "dropped", "lost"];
 const STATUS_COLORS: Readonly<Record<string, string>> = {
   accepted: "#2c8c7c",
   rejected: "#e69f00",
@@ -99,7 +99,7 @@ export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: Scat
   const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
   const series = useMemo<ChartSeries[]>(() => {
     const present = new Set(sorted.map((sample) => sample.status ?? ""));
-    const points = STATUS_ORDER.filter((status) => present.has(status)).map((status) => ({
+    const points = ENDED_STATUSES.filter((status) => present.has(status)).map((status) => ({
       label: status,
       color: STATUS_COLORS[status] ?? "#336699",
       values: sorted.map((sample) => (sample.status === status ? sample.total_s! : null)),

@@ -7,6 +7,7 @@ import { StatusBadge } from "../../components/StatusBadge";
 import { figure, text } from "../../components/columns";
 import { type Column, type Sort, VirtualTable } from "../../components/Table";
 import { nowMs } from "../../reportFacts";
+import { PENDING } from "../../sessionStatus";
 import { formatClock, formatCount, formatNumber, formatSeconds } from "../../units";
 import { PhaseAxis, PhaseBars } from "./PhaseBars";
 import type { SessionWindow } from "./data";
@@ -100,7 +101,7 @@ const COLUMNS: readonly Column<Session>[] = [
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>
-        <StatusBadge status={session.status ?? "pending"} />
+        <StatusBadge status={session.status ?? PENDING} />
       </span>
     ),
   },
@@ -108,8 +109,7 @@ const COLUMNS: readonly Column<Session>[] = [
   figure("reward", "Reward", "80px", (session) => session.reward, formatNumber),
   figure("total_s", "Total", "96px", (session) => session.total_s, formatSeconds, {
     hint: "From submission to the end; until now for an open session",
-    render: (session) =>
-      session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
+    render: (session) => (session.status === PENDING ? <OpenFor session={session} /> : formatSeconds(session.total_s)),
   }),
   figure("queue_wait_s", "Queue", "72px", (session) => session.queue_wait_s, formatSeconds, {
     hint: "From submission until it was queued",

@@ -2,6 +2,7 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { type Session, type Transcript, type TranscriptMessage, api } from "../../api";
 import { SearchBox } from "../../components/SearchBox";
 import { StatusBadge } from "../../components/StatusBadge";
+import { PENDING } from "../../sessionStatus";
 import { formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useQuery } from "../../useQuery";
 import { asText, contains, cutBy, pieces, visible } from "./transcriptText";
@@ -17,7 +18,7 @@ const SHORT = 3000;
 
 /** A session as a conversation, if its text was recorded. */
 export function TranscriptPanel({ run, session }: Props) {
-  const isOpen = session.status === "pending";
+  const isOpen = session.status === PENDING;
   const key = `transcript ${run} ${session.session_id} ${session.status ?? ""}`;
   const found = useQuery(
     key,

@@ -1,5 +1,6 @@
 // The positions of session phases on an axis; the components draw them.
 import type { Session } from "../../api";
+import { PENDING } from "../../sessionStatus";
 
 export interface PhaseInterval {
   name: string;
@@ -30,7 +31,7 @@ export function phasesOf(session: Session): PhaseInterval[] {
 export function extentOf(session: Session, now: number): [number, number] {
   const phases = phasesOf(session);
   const start = session.submit_ts ?? phases[0]?.start ?? now;
-  if (session.status === "pending") return [start, Math.max(start, now)];
+  if (session.status === PENDING) return [start, Math.max(start, now)];
   const ends = phases.map((phase) => phase.end ?? start);
   return [start, Math.max(start, session.wait_return_ts ?? start, session.finalized_ts ?? start, ...ends)];
 }

@@ -1,5 +1,6 @@
 // The search of the sessions: words, and conditions with a prefix such as `step:3-9 status:failed task:"a b"`.
 import type { SessionConditions } from "../../api";
+import { BAD_STATUSES, ENDED_STATUSES, PENDING, STATUSES } from "../../sessionStatus";
 import { noDuration, parseConditions, parseSeconds } from "../../searchText";
 
 /** Conditions with a text value. */
@@ -32,15 +33,12 @@ export interface ParsedSearch {
   problem: string | null;
 }
 
-/** Statuses of sessions that ended badly. */
-const BAD = ["failed", "cancelled", "dropped", "lost"];
-const KNOWN = ["pending", "accepted", "rejected", ...BAD];
 const ALIASES: Readonly<Record<string, readonly string[]>> = {
-  open: ["pending"],
-  running: ["pending"],
-  done: KNOWN.filter((status) => status !== "pending"),
+  open: [PENDING],
+  running: [PENDING],
+  done: ENDED_STATUSES,
   error: ["failed"],
-  bad: BAD,
+  bad: BAD_STATUSES,
 };
 
 /** Parses a search. */
@@ -59,7 +57,7 @@ function condition(query: SessionConditions, words: string[], prefix: Prefix, va
     case "status":
       return statusCondition(query, value);
     case "error":
-      query.status = BAD;
+      query.status = [...BAD_STATUSES];
       if (value !== "*") words.push(value);
       return null;
     case "rank":
@@ -130,8 +128,8 @@ function statusCondition(query: SessionConditions, value: string): string | null
     .toLowerCase()
     .split(",")
     .filter((one) => one !== "");
-  const unknown = wanted.find((one) => !KNOWN.includes(one) && ALIASES[one] === undefined);
-  if (unknown !== undefined) return `unknown status “${unknown}”: use ${KNOWN.join(", ")}.`;
+  const unknown = wanted.find((one) => !STATUSES.includes(one) && ALIASES[one] === undefined);
+  if (unknown !== undefined) return `unknown status “${unknown}”: use ${STATUSES.join(", ")}.`;
   query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
   return null;
 }
