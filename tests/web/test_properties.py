@@ -60,7 +60,11 @@ def send(server, builder, *, run, role="trainer", sequence=1, **fields):
         process_id=f"{run}-{role}-0", run_id=run, host="node-0", pid=1, project="math", experiment_name="page",
         role=role, rank=0, heartbeat_s=30.0,
     )  # fmt: skip
-    body = frame(encode(builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields)))
+    post(server, frame(encode(builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields))))
+
+
+def post(server, body):
+    """Send frames to a server."""
     kind = {"Content-Type": "application/vnd.rl-insight.frames"}
     request = urllib.request.Request(f"{server.url}/api/v1/ingest", data=body, headers=kind)
     with urllib.request.urlopen(request) as answer:

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { OpenWork } from "../api";
 import { colorOfName } from "../colors";
+import { processTitle } from "../processTitle";
 import { formatCount, formatSeconds } from "../units";
 import { usualText } from "../overview/OpenWorkPanel";
 import { AGE_CLASSES, toneOfWork } from "../tones";
@@ -78,9 +79,7 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
       width: "minmax(90px, 1fr)",
       render: (work) =>
         work.oldest_session_id === null ? (
-          <span title={work.process_id}>
-            {work.rank === null ? work.role || work.process_id : `${work.role} ${work.rank}`}
-          </span>
+          <span title={work.process_id}>{processTitle(work)}</span>
         ) : (
           <ViewLink
             view="sessions"

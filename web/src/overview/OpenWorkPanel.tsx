@@ -2,6 +2,7 @@ import type { OpenWork } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfName } from "../colors";
+import { processTitle } from "../processTitle";
 import { formatCount, formatSeconds, shorten } from "../units";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useAnswer } from "../useQuery";
@@ -37,7 +38,7 @@ export function OpenWorkPanel({ run }: { run: string }) {
             >
               {shorten(row.name, 40)}
             </ViewLink>{" "}
-            <span className="muted">{where(row)}</span>
+            <span className="muted">{shorten(processTitle(row), 24)}</span>
           </span>
           <span className="muted">{formatCount(row.count)} open</span>
           <b className={AGE_CLASSES[toneOfWork(row.oldest_age_s, row.long_s)]} title={usualText(row)}>
@@ -53,8 +54,4 @@ export function OpenWorkPanel({ run }: { run: string }) {
 export function usualText(row: Pick<OpenWork, "usual_s" | "long_s">): string {
   if (row.usual_s === null) return "None of them has finished yet.";
   return `Usually ${formatSeconds(row.usual_s)}; 99% take at most ${formatSeconds(row.long_s)}.`;
-}
-
-function where(row: OpenWork): string {
-  return shorten(`${row.role}${row.rank === null ? "" : ` ${row.rank}`}`, 24);
 }

@@ -2,6 +2,7 @@ import type { ProcessHealth, Step } from "../api";
 import { useLive } from "../live";
 import { counted, formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
+import { processTitle } from "../processTitle";
 import { nowMs, reportFacts } from "../reportFacts";
 import { type Tone, toneOfAge } from "../tones";
 import { useAnswer } from "../useQuery";
@@ -115,7 +116,7 @@ function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
           ? live > 0
             ? "live"
             : "the run has ended"
-          : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`
+          : `${processTitle(worst)} ${worst.state} for ${formatSeconds(worst.silent_s)}`
       }
       tone={worst === undefined ? "good" : "bad"}
       view="processes"

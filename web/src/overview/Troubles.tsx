@@ -2,6 +2,7 @@ import type { Finding } from "../api";
 import { Panel } from "../components/Panel";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
+import { processTitle } from "../processTitle";
 import { groupLines } from "./groupLines";
 import { formatAgo, formatCount, formatLevel, shorten } from "../units";
 import { useAnswer } from "../useQuery";
@@ -59,7 +60,7 @@ export function Troubles({ run }: { run: string }) {
               </span>
               <span className="muted">
                 {count > 1 ? `${logs.data!.length < MOST_LINES ? "" : "at least "}${formatCount(count)} × ` : ""}
-                {places > 1 ? `${formatCount(places)} processes` : `${line.role} ${line.rank ?? ""}`}
+                {places > 1 ? `${formatCount(places)} processes` : processTitle(line)}
               </span>
               <span className="muted">{formatAgo(line.time_ns)}</span>
             </div>

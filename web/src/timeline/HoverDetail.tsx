@@ -1,4 +1,5 @@
 import { Tooltip } from "../components/Tooltip";
+import { processTitle } from "../processTitle";
 import { formatClock, formatCount, formatDuration, shorten } from "../units";
 import type { Hover, MarkHover } from "./inputs";
 
@@ -27,7 +28,7 @@ export function HoverDetail({ hover, origin }: { hover: Hover; origin: number })
         {block.errors > 0 && <span className="bad"> {isOne ? "error" : `${formatCount(block.errors)} errors`}</span>}
       </div>
       <div className="muted">
-        {row.lane.role} {row.lane.rank ?? ""} · {shorten(row.title, 60)} · {formatClock(origin + block.start, true)}
+        {processTitle(row.lane)} · {shorten(row.title, 60)} · {formatClock(origin + block.start, true)}
       </div>
     </Tooltip>
   );

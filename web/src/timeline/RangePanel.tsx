@@ -1,6 +1,7 @@
 import { type Lane, api } from "../api";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfName } from "../colors";
+import { processTitle } from "../processTitle";
 import { reportFacts } from "../reportFacts";
 import { formatCount, formatDuration, formatShare, shorten } from "../units";
 import { useQuery } from "../useQuery";
@@ -103,9 +104,7 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
             idle.slice(0, 200).map(({ lane, share }) => (
               <div key={lane.lane_id} className="bar-line">
                 <i className="bar is-idle" style={{ width: `${share * 100}%` }} />
-                <span>
-                  {shorten(`${lane.role}${lane.rank === null ? "" : ` ${lane.rank}`} · ${laneTitle(lane)}`, 60)}
-                </span>
+                <span>{shorten(`${processTitle(lane)} · ${laneTitle(lane)}`, 60)}</span>
                 <b>{formatShare(share)}</b>
               </div>
             ))}

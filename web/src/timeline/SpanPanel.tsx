@@ -7,6 +7,8 @@ import { AGE_CLASSES, toneOfWork } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
 import { useAnswer } from "../useQuery";
 import { ErrorLine } from "../components/ErrorLine";
+import { levelClass } from "../components/LogLines";
+import { processTitle } from "../processTitle";
 
 interface Props {
   run: string;
@@ -92,9 +94,7 @@ function Details({
         <Section title={`Logs (${logs.length})`}>
           {logs.slice(0, MAX_SHOWN).map((line, index) => (
             <div key={index} className="side-line">
-              <span className={`mono ${line.level >= 40 ? "bad" : line.level >= 30 ? "warning" : "muted"}`}>
-                {formatLevel(line.level)}
-              </span>{" "}
+              <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>{" "}
               {shorten(line.message, 2000)}
             </div>
           ))}
@@ -122,8 +122,8 @@ function Facts({ span }: { span: Span }) {
     ["Start", `${formatDate(span.start_ns).slice(0, 10)} ${formatClock(span.start_ns, true)}`],
     ["Step", span.step],
     ["Lane", span.lane ?? "process"],
-    ["Role", span.rank === null ? span.role : `${span.role} ${span.rank}`],
-    ["Process", span.process_id],
+    ["Process", processTitle(span)],
+    ["Process id", span.process_id],
     [
       "Session",
       span.session_id === null ? null : (

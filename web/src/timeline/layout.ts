@@ -1,6 +1,7 @@
 // Lanes in groups, from top to bottom: by role, then by rank or process.
 import type { Lane } from "../api";
 import { naturally } from "../natural";
+import { processTitle } from "../processTitle";
 
 export type Density = "normal" | "compact";
 export type Grouping = "process" | "role" | "node" | "none";
@@ -75,12 +76,6 @@ export function laneTitle(lane: Lane): string {
       return lane.lane.slice(prefix.length);
   }
   return lane.lane;
-}
-
-/** The display name of a process: `rollout 17`. */
-export function processTitle(lane: Pick<Lane, "role" | "rank" | "process_id">): string {
-  const role = lane.role === "" ? lane.process_id : lane.role;
-  return lane.rank === null ? role : `${role} ${lane.rank}`;
 }
 
 function groupKey(lane: Lane, { grouping, pinned }: Arrangement): string {

@@ -1,7 +1,8 @@
 // The search of the timeline: words, and conditions such as `status:error longer:20s tool=search role:rollout rank:17`.
 import type { Lane, SpanQuery } from "../api";
 import { noDuration, parseConditions, parseSeconds, unquoted } from "../searchText";
-import { laneTitle, processTitle } from "./layout";
+import { processTitle } from "../processTitle";
+import { laneTitle } from "./layout";
 
 const OF_LANES = ["role", "rank", "node", "host", "lane", "process"] as const;
 const OF_SPANS = ["status", "longer", "error", "session", "step", "name"] as const;

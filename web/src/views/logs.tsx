@@ -10,6 +10,7 @@ import { Select } from "../components/Select";
 import { type Column, Table } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
+import { processTitle } from "../processTitle";
 import { formatClock, formatCount, formatDate, formatLevel, formatMoment, shorten, counted } from "../units";
 import { useUrlState } from "../url";
 import { useWindow } from "../window";
@@ -212,13 +213,7 @@ const COLUMNS: readonly Column<LineGroup>[] = [
     title: "Process",
     width: "110px",
     render: ({ line, places }) => (
-      <span title={line.process_id}>
-        {places > 1
-          ? `${formatCount(places)} processes`
-          : line.rank === null
-            ? line.role || line.process_id
-            : `${line.role} ${line.rank}`}
-      </span>
+      <span title={line.process_id}>{places > 1 ? `${formatCount(places)} processes` : processTitle(line)}</span>
     ),
   },
   { key: "step", title: "Step", width: "56px", align: "right", render: ({ line }) => formatCount(line.step) },

@@ -6,6 +6,7 @@ import { Panel } from "../components/Panel";
 import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
+import { processTitle } from "../processTitle";
 import { formatCount, formatDate, formatDuration, formatSeconds, shorten, counted } from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
@@ -96,7 +97,7 @@ function StackGroups({ run }: { run: string }) {
         {data.map((group, place) => (
           <section key={place}>
             <h3 className="sub-title" title={group.processes.map((one) => one.process_id).join(", ")}>
-              {shorten(group.processes.map((one) => `${one.role || one.process_id} ${one.rank ?? ""}`).join(", "), 120)}
+              {shorten(group.processes.map(processTitle).join(", "), 120)}
             </h3>
             <pre>{group.frames.slice(0, MOST_FRAMES).join("\n")}</pre>
           </section>
@@ -125,9 +126,9 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
       key: "role",
       title: "Process",
       width: "minmax(120px, 1fr)",
-      value: (process) => `${process.role} ${process.rank ?? ""}`,
+      value: processTitle,
       render: (process) => {
-        const name = `${process.role || process.process_id} ${process.rank ?? ""}`;
+        const name = processTitle(process);
         const lane = laneOf.get(process.process_id);
         return lane === undefined ? (
           <span title={process.process_id}>{name}</span>

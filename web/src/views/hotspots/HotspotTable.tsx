@@ -7,6 +7,7 @@ import { figure, text } from "../../components/columns";
 import { type Column, type Sort, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colorOfName } from "../../colors";
+import { processTitle } from "../../processTitle";
 import { formatCount, formatDuration } from "../../units";
 import { timelineWindow } from "../links";
 
@@ -120,5 +121,5 @@ export function placeText(spot: Hotspot, lanes: ReadonlyMap<number, Lane>): stri
   if (spot.role !== null) return spot.role || "no role";
   const lane = spot.lane_id === null ? undefined : lanes.get(spot.lane_id);
   if (lane === undefined) return "";
-  return `${lane.role || lane.process_id}${lane.rank === null ? "" : ` ${lane.rank}`} · ${lane.lane ?? "process"}`;
+  return `${processTitle(lane)} · ${lane.lane ?? "process"}`;
 }

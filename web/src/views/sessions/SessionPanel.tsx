@@ -6,7 +6,9 @@ import { LogLines } from "../../components/LogLines";
 import { StatusBadge } from "../../components/StatusBadge";
 import { TraceButtons } from "../../components/TraceButtons";
 import { ViewLink } from "../../components/ViewLink";
+import { processTitle } from "../../processTitle";
 import { nowMs, reportFacts } from "../../reportFacts";
+import { PENDING } from "../../sessionStatus";
 import { formatClock, formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useAnswer, useQuery } from "../../useQuery";
 import { timelineWindow } from "../links";
@@ -27,7 +29,7 @@ const MOST_SPANS = 1000;
 export function SessionPanel({ run, sessionId, onClose }: Props) {
   const session = useAnswer("sessions", { run, session_id: sessionId, limit: 1 }, { everyMs: 2000, keep: false });
   const found = session.data?.sessions[0];
-  const isOpen = found?.status === "pending";
+  const isOpen = found?.status === PENDING;
   const options = { live: isOpen, everyMs: 2000, keep: false, enabled: found !== undefined };
   // Load a finished session once more, to include its last spans.
   const key = `${run} ${sessionId} ${found?.status ?? ""}`;
@@ -117,7 +119,7 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
         </ViewLink>
       ),
     ],
-    ["Process", session.rank == null ? session.role : `${session.role ?? ""} ${session.rank}`],
+    ["Process", processTitle(session)],
     ["Total", session.total_s == null ? `open for ${formatSeconds(to - from)}` : formatSeconds(session.total_s)],
     ["Queue wait", session.queue_wait_s == null ? null : formatSeconds(session.queue_wait_s)],
     ["Runner wait", session.runner_wait_s == null ? null : formatSeconds(session.runner_wait_s)],
@@ -139,7 +141,7 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
   return (
     <section>
       <p className="toolbar">
-        <StatusBadge status={session.status ?? "pending"} />
+        <StatusBadge status={session.status ?? PENDING} />
         {session.reason != null && (
           <span className={session.status === "failed" ? "bad" : "muted"}>{session.reason}</span>
         )}
