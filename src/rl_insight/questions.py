@@ -156,6 +156,7 @@ QUESTIONS: dict[str, Question] = {
     "steps/critical_path": Question("analysis", critical_path),
     "steps/idle": Question("analysis", queries.idle_by_role),
     "steps/compare": Question("analysis", queries.compare_step),
+    "steps/pace": Question("analysis", queries.step_pace),
     "steps/changes": Question("analysis", what_changed),
     "steps/ranks": Question("analysis", queries.rank_steps),
     "steps/metrics": Question("analysis", queries.step_metrics),

@@ -156,6 +156,8 @@ def test_a_stalled_run_is_red(page, runs):
     tile.wait_for()
     assert "× the typical time" in tile.inner_text()
     assert "bad" in tile.get_attribute("class")
+    work = page.locator(".panel", has_text="Work in flight").locator(".bar-line", has_text="update")
+    assert work.locator("b").get_attribute("class") == "bad"
 
 
 def test_the_tile_of_telemetry_leads_to_who_lost_what_and_why(page, runs):

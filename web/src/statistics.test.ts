@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { binsOf, meanOf, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
+import { binsOf, meanOf, median, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
 
 describe("quantile", () => {
   it("interpolates between neighbors", () => {
@@ -13,6 +13,13 @@ describe("meanOf", () => {
   it("is of what is known: unknown is not 0", () => {
     expect(meanOf([1, null, 3])).toBe(2);
     expect(meanOf([null])).toBeNull();
+  });
+});
+
+describe("median", () => {
+  it("is between the middle values, and not a number without any", () => {
+    expect(median([3, 1, 2, 10])).toBe(2.5);
+    expect(median([])).toBeNaN();
   });
 });
 

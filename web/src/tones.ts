@@ -1,25 +1,18 @@
-// The ages from which open work counts as long, and as stuck.
+// The colors of the severities that the server reports.
+import type { OpenWork } from "./api";
 
 export type Tone = "good" | "warning" | "bad" | "plain";
+export type Severity = NonNullable<OpenWork["severity"]>;
 
-interface Bound {
-  times: number;
-  seconds: number;
+const TONES: Readonly<Record<Severity, Tone>> = { info: "plain", warning: "warning", critical: "bad" };
+const CLASSES: Readonly<Record<Severity, string>> = { info: "", warning: "warning", critical: "bad" };
+
+/** The tone of a tile; good without a severity. */
+export function toneOf(severity: Severity | null | undefined): Tone {
+  return severity == null ? "good" : TONES[severity];
 }
 
-/** A multiple of the usual duration, and a minimum in seconds. */
-const LONG: Bound = { times: 3, seconds: 30 };
-const STALLED: Bound = { times: 10, seconds: 120 };
-
-/** The tone of an age relative to the usual duration, both in seconds. */
-export function toneOfAge(age: number, usual: number): Tone {
-  const isPast = (bound: Bound) => age >= Math.max(bound.seconds, bound.times * (usual || 0));
-  return isPast(STALLED) ? "bad" : isPast(LONG) ? "warning" : "good";
+/** The class that colors a text by its severity. */
+export function severityClass(severity: Severity | null | undefined): string {
+  return severity == null ? "" : CLASSES[severity];
 }
-
-/** The tone of the age of open work relative to its long durations; plain if no such work has ended. */
-export function toneOfWork(age: number, long: number | null): Tone {
-  return long === null ? "plain" : toneOfAge(age, long);
-}
-
-export const AGE_CLASSES: Readonly<Record<Tone, string>> = { good: "", plain: "muted", warning: "warning", bad: "bad" };

@@ -31,6 +31,7 @@ from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness, silence_ns
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.intervals import by_group
+from rl_insight.store.queries.overdue import LEAST_SEEN, limit_s
 from rl_insight.store.queries.steps import leadership
 
 _ENGINE_PREFIX = "engine_"
@@ -318,7 +319,7 @@ class RunModel:
     def usual_s(self, role: str, name: str, share: float = 0.99) -> float | None:
         """Return a percentile of the duration of a state or phase; None if it was seen fewer than three times."""
         durations = self.usual.get((role, name))
-        return durations.quantile(share) if durations is not None and durations.count >= 3 else None
+        return durations.quantile(share) if durations is not None and durations.count >= LEAST_SEEN else None
 
     def usual_gap_s(self) -> float:
         """Return the longest usual time in which nothing finishes: the 99th percentile of the longer gaps."""
@@ -327,7 +328,7 @@ class RunModel:
     def limit_s(self, row: SpanRow, shortest_s: float, factor: float) -> float:
         """Return the age from which an open span is suspicious; longer if its usual duration is unknown."""
         usual_s = self.usual_s(self.role_of_lane(row.lane_id), row.name)
-        return _PATIENCE * shortest_s if usual_s is None else max(shortest_s, factor * usual_s)
+        return _PATIENCE * shortest_s if usual_s is None else limit_s(usual_s, shortest_s, factor)
 
     def age_s(self, start_ns: int) -> float:
         """Return the seconds since a time."""

@@ -3,8 +3,7 @@ import type { OpenWork } from "../api";
 import { colorOfName } from "../colors";
 import { processTitle } from "../processTitle";
 import { formatCount, formatSeconds } from "../units";
-import { usualText } from "../overview/OpenWorkPanel";
-import { AGE_CLASSES, toneOfWork } from "../tones";
+import { ageClass, usualText } from "../overview/OpenWorkPanel";
 import { useAnswer } from "../useQuery";
 import { timelineSpan } from "../views/links";
 import { figure } from "./columns";
@@ -13,7 +12,7 @@ import { ViewLink } from "./ViewLink";
 
 /** Unfinished work by name: the count, and the age of the oldest. */
 export function OpenWorkTable({ run, height }: { run: string; height?: number }) {
-  const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
+  const { data } = useAnswer("open/work", { run }, { everyMs: 2000, pollMs: 5000 });
   const hasSessions = data?.some((work) => work.oldest_session_id !== null) ?? false;
   const sessions = useAnswer(
     "sessions/in_flight",
@@ -65,7 +64,7 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
     figure("count", "Open", "54px", (work) => work.count, formatCount),
     figure("age", "Oldest", "92px", (work) => work.oldest_age_s, formatSeconds, {
       render: (work) => (
-        <span className={AGE_CLASSES[toneOfWork(work.oldest_age_s, work.long_s)]} title={usualText(work)}>
+        <span className={ageClass(work)} title={usualText(work)}>
           {formatSeconds(work.oldest_age_s)}
         </span>
       ),

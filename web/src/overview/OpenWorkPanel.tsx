@@ -4,14 +4,14 @@ import { ViewLink } from "../components/ViewLink";
 import { colorOfName } from "../colors";
 import { processTitle } from "../processTitle";
 import { formatCount, formatSeconds, shorten } from "../units";
-import { AGE_CLASSES, toneOfWork } from "../tones";
+import { severityClass } from "../tones";
 import { useAnswer } from "../useQuery";
 import { Loading } from "../components/Loading";
 import { sumOf } from "../statistics";
 
 /** Work in flight, and the age of the oldest of each kind. */
 export function OpenWorkPanel({ run }: { run: string }) {
-  const { data } = useAnswer("open/work", { run });
+  const { data } = useAnswer("open/work", { run }, { pollMs: 5000 });
   const rows = data ?? [];
   const total = sumOf(rows.map((row) => row.count));
   const oldest = Math.max(1, ...rows.map((row) => row.oldest_age_s));
@@ -41,13 +41,18 @@ export function OpenWorkPanel({ run }: { run: string }) {
             <span className="muted">{shorten(processTitle(row), 24)}</span>
           </span>
           <span className="muted">{formatCount(row.count)} open</span>
-          <b className={AGE_CLASSES[toneOfWork(row.oldest_age_s, row.long_s)]} title={usualText(row)}>
+          <b className={ageClass(row)} title={usualText(row)}>
             {formatSeconds(row.oldest_age_s)}
           </b>
         </div>
       ))}
     </Panel>
   );
+}
+
+/** The class that colors the age of the oldest; muted if it is unknown what is usual. */
+export function ageClass(row: Pick<OpenWork, "usual_s" | "severity">): string {
+  return row.usual_s === null ? "muted" : severityClass(row.severity);
 }
 
 /** The typical duration of such work. */

@@ -1,18 +1,18 @@
-import type { ProcessHealth, Step } from "../api";
+import type { ProcessHealth, RunningStep, Step, StepPace } from "../api";
 import { useLive } from "../live";
-import { counted, formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
+import { counted, formatCount, formatDuration, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
 import { processTitle } from "../processTitle";
-import { nowMs, reportFacts } from "../reportFacts";
-import { type Tone, toneOfAge } from "../tones";
+import { reportFacts } from "../reportFacts";
+import { type Tone, toneOf } from "../tones";
 import { useAnswer } from "../useQuery";
-import { slowdown, stepSeconds } from "./stepTimes";
 import { median, sumOf } from "../statistics";
 
 interface Props {
   run: string;
   /** Undefined while loading. */
   steps: readonly Step[] | undefined;
+  pace: StepPace | undefined;
   values: ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
   /** The step whose values to show; undefined for the latest. */
   at: number | undefined;
@@ -22,11 +22,9 @@ interface Props {
 const NO_STEPS: readonly Step[] = [];
 
 /** The key figures of the run in one row. */
-export function Tiles({ run, steps: known, values, chosen, at }: Props) {
+export function Tiles({ run, steps: known, pace, values, chosen, at }: Props) {
   const steps = known ?? NO_STEPS;
   const processes = useAnswer("processes", { run }, { everyMs: 2000 });
-  const seconds = stepSeconds(steps).map((one) => one.seconds);
-  const change = slowdown(seconds);
   const errors = sumOf(steps.slice(-10).map((step) => step.errors));
   const spans = sumOf(steps.slice(-10).map((step) => step.spans));
   const errorShare = spans === 0 ? 0 : errors / spans;
@@ -38,18 +36,13 @@ export function Tiles({ run, steps: known, values, chosen, at }: Props) {
         detail={
           known === undefined
             ? "loading…"
-            : seconds.length > 0
+            : steps.length > 0
               ? `last ${counted(steps.length, "step")} shown`
               : "no steps yet"
         }
       />
-      <Tile
-        title="Step time"
-        value={formatSeconds(seconds.at(-1))}
-        detail={change === null ? `median ${formatSeconds(median(seconds))}` : trend(change)}
-        tone={change === null ? "plain" : change > 0.5 ? "bad" : change > 0.2 ? "warning" : "good"}
-      />
-      <RunningTile steps={steps} seconds={seconds} />
+      <StepTimeTile pace={pace} />
+      {pace?.running != null && <RunningTile running={pace.running} />}
       {(["reward", "throughput", "staleness"] as const).map((wish) => {
         const name = chosen[wish];
         if (name === undefined) return null;
@@ -77,19 +70,29 @@ export function Tiles({ run, steps: known, values, chosen, at }: Props) {
   );
 }
 
+function StepTimeTile({ pace }: { pace: StepPace | undefined }) {
+  const { last_ns = null, usual_ns = null, change = null, severity } = pace ?? {};
+  const typical = usual_ns === null ? "" : `typical ${formatDuration(usual_ns)}`;
+  return (
+    <Tile
+      title="Step time"
+      value={formatDuration(last_ns)}
+      detail={change === null ? typical : trend(change)}
+      tone={change === null ? "plain" : toneOf(severity)}
+    />
+  );
+}
+
 /** The age of the running step, which shows if the run has stalled. */
-function RunningTile({ steps, seconds }: { steps: readonly Step[]; seconds: readonly number[] }) {
-  const running = steps.at(-1);
-  if (running === undefined || running.end_ns !== null) return null;
-  const age = Math.max(0, nowMs() / 1000 - running.start_ns / 1e9);
-  const usual = median(seconds);
-  const times = usual > 0 && age > usual ? `${formatCount(Math.round(age / usual))} × the typical time` : "usually";
+function RunningTile({ running: { age_s, usual_ns, severity } }: { running: RunningStep }) {
+  const usual = (usual_ns ?? 0) / 1e9;
+  const times = age_s > usual ? `${formatCount(Math.round(age_s / usual))} × the typical time` : "usually";
   return (
     <Tile
       title="Running step"
-      value={formatSeconds(age)}
-      detail={seconds.length === 0 ? "none finished yet" : `${times} ${formatSeconds(usual)}`}
-      tone={toneOfAge(age, usual)}
+      value={formatSeconds(age_s)}
+      detail={usual === 0 ? "none finished yet" : `${times} ${formatSeconds(usual)}`}
+      tone={toneOf(severity)}
     />
   );
 }

@@ -1,30 +1,29 @@
-import { median } from "../statistics";
 import { useMemo } from "react";
-import type { Lane, Step } from "../api";
+import type { Lane, Step, StepPace } from "../api";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
+import { severityClass } from "../tones";
 import { formatDuration, formatNumber, formatShare, shorten } from "../units";
 import { useAnswer } from "../useQuery";
 
 const RECENT_STEPS = 15;
+const MOST_SLOW = 4;
 
 interface Props {
   run: string;
   lanes: readonly Lane[];
   /** Undefined while loading. */
   steps: readonly Step[] | undefined;
+  /** Of the same steps. */
+  pace: StepPace | undefined;
 }
 
-const NO_STEPS: readonly Step[] = [];
-
 /** Steps that took longer than usual, and how idle the lanes of each role were. */
-export function WhoIsSlow({ run, lanes, steps }: Props) {
-  const known = steps ?? NO_STEPS;
-  const recent = known.filter((step) => step.end_ns !== null).slice(-RECENT_STEPS);
+export function WhoIsSlow({ run, lanes, steps, pace }: Props) {
+  const recent = (steps ?? []).filter((step) => step.end_ns !== null).slice(-RECENT_STEPS);
   const first = recent[0]?.step;
   const last = recent.at(-1)?.step;
-  const slow = useMemo(() => slowSteps(known), [known]);
   const idle = useAnswer(
     "steps/idle",
     { run, first: first!, last: last! },
@@ -33,9 +32,9 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
   const laneOf = useMemo(() => new Map(lanes.map((lane) => [lane.lane_id, lane])), [lanes]);
   return (
     <Panel className="span-4" title="Slow steps and idle lanes" actions={<span>last {recent.length} steps</span>}>
-      {steps === undefined && <Loading />}
-      {steps !== undefined && slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
-      {slow.map((one) => (
+      {pace === undefined && <Loading />}
+      {pace?.slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
+      {(pace?.slow ?? []).slice(0, MOST_SLOW).map((one) => (
         <div key={one.step} className="bar-line">
           <span>
             <ViewLink
@@ -46,8 +45,8 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
               step {one.step}
             </ViewLink>
           </span>
-          <span className="muted">{formatDuration(one.end - one.start)}</span>
-          <b className="warning">{formatNumber(one.ratio)} ×</b>
+          <span className="muted">{formatDuration(one.end_ns - one.start_ns)}</span>
+          <b className={severityClass(one.severity)}>{formatNumber(one.ratio)} ×</b>
         </div>
       ))}
       {(idle.data ?? []).length > 0 && <h3 className="sub-title">Idle share by role</h3>}
@@ -75,17 +74,4 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
       })}
     </Panel>
   );
-}
-
-function slowSteps(steps: readonly Step[]): { step: number; start: number; end: number; ratio: number }[] {
-  const finished = steps.flatMap(({ step, start_ns, end_ns }) =>
-    end_ns === null ? [] : [{ step, start: start_ns, end: end_ns }],
-  );
-  if (finished.length < 6) return [];
-  const usual = median(finished.map((one) => one.end - one.start));
-  return finished
-    .map((one) => ({ ...one, ratio: (one.end - one.start) / usual }))
-    .filter((one) => one.ratio >= 1.6)
-    .sort((one, other) => other.ratio - one.ratio)
-    .slice(0, 4);
 }

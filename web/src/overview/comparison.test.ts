@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
 import { comparisonText, wholeSteps } from "./stepTimes";
-import { toneOfWork } from "../tones";
 import { wrongPlaces } from "../lines";
 
 const compared = (wall_s: number, usual_s: number, neighbors = 32) => ({
@@ -24,13 +23,6 @@ test("a drag over an axis of steps selects the steps that it touches", () => {
   expect(wholeSteps(36.7, 39.2)).toEqual([37, 39]);
   expect(wholeSteps(-0.4, 0.2)).toEqual([0, 0]);
   expect(wholeSteps(36.6, 37.4)).toEqual([37, 37]);
-});
-
-test("open work is judged by the usual duration of such work", () => {
-  expect(toneOfWork(3180, 4.8)).toBe("bad");
-  expect(toneOfWork(35, 4.8)).toBe("warning");
-  expect(toneOfWork(1.6, 20)).toBe("good");
-  expect(toneOfWork(3180, null)).toBe("plain");
 });
 
 test("NaN has a position", () => {

@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Breakdown, Step } from "../api";
-import { toneOfAge } from "../tones";
+import { type Severity, severityClass, toneOf } from "../tones";
 import { chooseMetric, otherMetrics } from "./chosenMetrics";
-import { barsOf, insideOf, slowdown, stepSeconds } from "./stepTimes";
-import { median } from "../statistics";
+import { barsOf, insideOf, stepSeconds } from "./stepTimes";
 
 const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
   name,
@@ -64,23 +63,13 @@ test("a step's time is the server's, and a running step has none", () => {
   ]);
 });
 
-test.each([
-  [31, 30, "good"],
-  [91, 30, "warning"],
-  [3000, 30, "bad"],
-  [20, 0.5, "good"],
-  [60, 0.5, "warning"],
-  [150, 0.5, "bad"],
-  [40, Number.NaN, "warning"],
-])("a step that runs for %d s where %d s is usual looks %s", (age, usual, tone) => {
-  expect(toneOfAge(age, usual)).toBe(tone);
-});
-
-test("slower steps are noticed once there are enough of them", () => {
-  expect(slowdown([1, 1, 1])).toBeNull();
-  expect(slowdown([...Array<number>(15).fill(1), ...Array<number>(5).fill(1.5)])).toBeCloseTo(0.5);
-  expect(median([])).toBeNaN();
-  expect(median([3, 1, 2, 10])).toBe(2.5);
+test("severities are painted as they are named", () => {
+  expect([undefined, null, "info", "warning", "critical"].map((one) => toneOf(one as Severity | null))).toEqual([
+    ...["good", "good", "plain", "warning", "bad"],
+  ]);
+  expect([null, "info", "warning", "critical"].map((one) => severityClass(one as Severity | null))).toEqual([
+    ...["", "", "warning", "bad"],
+  ]);
 });
 
 describe("metrics are chosen by the names that frameworks use", () => {

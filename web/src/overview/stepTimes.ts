@@ -1,6 +1,6 @@
 // Small calculations over the steps from the server.
 import type { Breakdown, Step, StepComparison } from "../api";
-import { median, sumOf } from "../statistics";
+import { sumOf } from "../statistics";
 import { formatDuration } from "../units";
 
 /** How long each finished step took, in seconds. */
@@ -8,12 +8,6 @@ export function stepSeconds(steps: readonly Step[]): { step: number; seconds: nu
   return steps.flatMap(({ step, start_ns, end_ns }) =>
     end_ns === null ? [] : [{ step, seconds: (end_ns - start_ns) / 1e9 }],
   );
-}
-
-/** How the last steps compare with those before: 0.2 means 20 % slower. Null while there are too few. */
-export function slowdown(seconds: readonly number[], recent = 5): number | null {
-  if (seconds.length < recent * 3) return null;
-  return median(seconds.slice(-recent)) / median(seconds.slice(0, -recent)) - 1;
 }
 
 export interface Bars {

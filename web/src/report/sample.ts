@@ -70,6 +70,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     flame: { spans: 0, left_out: 0, roots: [] },
     timelines: [],
     open_work: [],
+    pace: { last_ns: null, usual_ns: null, change: null, severity: null, running: null, slow: [] },
     sessions_in_flight: [],
     spans: {
       total: 3,

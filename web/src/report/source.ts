@@ -100,6 +100,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       if (first !== document.first_idle_step || last !== document.last_idle_step) throw new ApiError(NOT_HERE, 404);
       return document.idle;
     },
+    "steps/pace": () => document.pace,
     "steps/metrics": ofSteps(document.step_metrics),
     metrics: () => document.metrics,
     "metrics/labels": (parameters) =>

@@ -3,7 +3,7 @@ import type { Span, SpanDetail } from "../api";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfName, colorOfStatus } from "../colors";
 import { nowMs } from "../reportFacts";
-import { AGE_CLASSES, toneOfWork } from "../tones";
+import { severityClass } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
 import { useAnswer } from "../useQuery";
 import { ErrorLine } from "../components/ErrorLine";
@@ -66,7 +66,7 @@ function Details({
         <strong>
           {span.duration_ns === null ? `open since ${formatMoment(span.start_ns)}` : formatDuration(span.duration_ns)}
         </strong>
-        {span.duration_ns === null && <OpenAge run={run} span={span} />}
+        {span.duration_ns === null && <OpenAge run={run} detail={detail} />}
         <span className="spacer" />
         <button type="button" onClick={() => onShow(span)} title="Zoom to this span (F)">
           Zoom to it
@@ -105,12 +105,12 @@ function Details({
 }
 
 /** The age of an open span, and the usual duration of such spans. */
-function OpenAge({ run, span }: { run: string; span: Span }) {
+function OpenAge({ run, detail: { span, severity } }: { run: string; detail: SpanDetail }) {
   const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
   const age = Math.max(0, nowMs() / 1000 - span.start_ns / 1e9);
   const work = data?.find((one) => one.name === span.name);
   return (
-    <span className={AGE_CLASSES[toneOfWork(age, work?.long_s ?? null)]}>
+    <span className={severityClass(severity)}>
       {`for ${formatSeconds(age)}`}
       {work?.usual_s == null ? "" : `, usually ${formatSeconds(work.usual_s)}`}
     </span>

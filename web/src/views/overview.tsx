@@ -16,6 +16,7 @@ import { CriticalPathPanel } from "../overview/CriticalPathPanel";
 import { StepPanel } from "../overview/StepPanel";
 import { StepStrip } from "../overview/StepStrip";
 import { lastShown, wholeSteps } from "../overview/stepTimes";
+import { usePace } from "../overview/usePace";
 import { colorOfIndex } from "../colors";
 import { useSavedViews } from "../savedViews";
 import { metricFormatter, shorten } from "../units";
@@ -36,6 +37,8 @@ export default function Overview({ run }: ViewProps) {
   const count = chosenSteps === null ? SHOWN_STEPS : Math.max(SHOWN_STEPS, chosenSteps.last - chosenSteps.first + 1);
   const steps = useSteps(run, Math.min(MOST_STEPS, count), chosenSteps === null ? undefined : until);
   const all = useSteps(run, MOST_STEPS);
+  const latestPace = usePace(run, SHOWN_STEPS);
+  const chosenPace = usePace(run, Math.min(MOST_STEPS, count), until, chosenSteps !== null);
   const latest = useMemo(() => all?.slice(-SHOWN_STEPS), [all]);
   const onSteps = useCallback(
     (first: number, last: number) => shared.setWindow({ kind: "steps", first, last }),
@@ -60,14 +63,19 @@ export default function Overview({ run }: ViewProps) {
   return (
     <div className="overview">
       <FindingBanner run={run} />
-      <Tiles run={run} steps={latest} values={byStep} chosen={chosen} at={chosenSteps?.last} />
+      <Tiles run={run} steps={latest} pace={latestPace.data} values={byStep} chosen={chosen} at={chosenSteps?.last} />
       <StepStrip steps={all ?? NO_STEPS} band={band} onSteps={onSteps} />
       <div className="grid">
         {chosenSteps !== null && chosenSteps.first === chosenSteps.last && (
           <ComparisonPanel run={run} step={chosenSteps.first} onSteps={onSteps} />
         )}
         <StepPanel run={run} steps={steps ?? NO_STEPS} isAwaited={steps === undefined} band={band} onSteps={onSteps} />
-        <WhoIsSlow run={run} steps={steps} lanes={lanes.data ?? []} />
+        <WhoIsSlow
+          run={run}
+          steps={steps}
+          pace={(chosenSteps === null ? latestPace : chosenPace).data}
+          lanes={lanes.data ?? []}
+        />
         {charts.map((name, place) => (
           <MetricPanel
             key={name}

@@ -15,6 +15,14 @@ from rl_insight.diagnosis.stacks import is_paused
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.schema.names import Severity
 from rl_insight.store.queries.findings import STALLED_RUN
+from rl_insight.store.queries.overdue import (
+    FEW_STEPS_FACTOR,
+    FIRST_STEP_S,
+    HUNG_STEP,
+    LEAST_STEPS,
+    STUCK_WORK,
+    SUSPECT_STEP,
+)
 from rl_insight.words import counted, seconds_text
 
 
@@ -68,14 +76,16 @@ class StalledRun(TickRule):
     parameters = (
         Parameter("early_s", 15, "Minimum suspicious time without any activity, in seconds"),
         Parameter("early_factor", 2, "Suspicious multiple of the longest usual time without any activity"),
-        Parameter("stuck_s", 12, "Minimum suspicious time in one state of the leading role, in seconds"),
-        Parameter("stuck_factor", 5, "Multiple of the 99th percentile of a state of the leading role"),
-        Parameter("suspect_s", 30, "Minimum suspicious silence, in seconds"),
-        Parameter("suspect_factor", 3, "Suspicious multiple of the 99th percentile of step times"),
-        Parameter("hang_s", 120, "Minimum silence that counts as a hang, in seconds"),
-        Parameter("hang_factor", 10, "Multiple of the median step time that counts as a hang"),
-        Parameter("first_s", 3600, "Minimum hang before any step has finished, in seconds"),
-        Parameter("patience", 6, "Factor for the first step, validation and checkpoints"),
+        Parameter(
+            "stuck_s", STUCK_WORK.shortest_s, "Minimum suspicious time in one state of the leading role, in seconds"
+        ),
+        Parameter("stuck_factor", STUCK_WORK.factor, "Multiple of the 99th percentile of a state of the leading role"),
+        Parameter("suspect_s", SUSPECT_STEP.shortest_s, "Minimum suspicious silence, in seconds"),
+        Parameter("suspect_factor", SUSPECT_STEP.factor, "Suspicious multiple of the 99th percentile of step times"),
+        Parameter("hang_s", HUNG_STEP.shortest_s, "Minimum silence that counts as a hang, in seconds"),
+        Parameter("hang_factor", HUNG_STEP.factor, "Multiple of the median step time that counts as a hang"),
+        Parameter("first_s", FIRST_STEP_S, "Minimum hang before any step has finished, in seconds"),
+        Parameter("patience", FEW_STEPS_FACTOR, "Factor for the first step, validation and checkpoints"),
         Parameter("paused_s", 600, "Maximum pause with nothing open that is only info, unless stacks rule out a pause"),
     )
     requires = Input(
@@ -100,7 +110,7 @@ class StalledRun(TickRule):
         started_ns = max((process.started_ns for process in model.workers()), default=0)
         idle_s = model.age_s(max(model.last_activity_ns, started_ns))
         known = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
-        is_first = len(known) < 3
+        is_first = len(known) < LEAST_STEPS
         if is_first:
             known = [step.seconds for step in model.steps.closed]
         usual_s = median(known) if known else 0.0
@@ -259,9 +269,9 @@ class CollectiveHang(TickRule):
     parameters = (
         Parameter("ranks", 3, "Minimum number of ranks that must be waiting"),
         Parameter("missing", 1, "Maximum number of ranks that may be missing"),
-        Parameter("shortest_s", 12, "Minimum wait, in seconds"),
-        Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
-        Parameter("critical_s", 60, "Wait that is critical, in seconds"),
+        Parameter("shortest_s", STUCK_WORK.shortest_s, "Minimum wait, in seconds"),
+        Parameter("factor", STUCK_WORK.factor, "Multiple of the 99th percentile of the state"),
+        Parameter("critical_s", STUCK_WORK.worse_s, "Wait that is critical, in seconds"),
         Parameter("patience", 6, "Factor for the first steps"),
     )
     rank = 25

@@ -11,6 +11,7 @@ from rl_insight.diagnosis.rows import SpanRow
 from rl_insight.diagnosis.rule import SESSIONS, Parameter, TickRule
 from rl_insight.diagnosis.rules.stalls import StuckWork
 from rl_insight.diagnosis.signals import Signal
+from rl_insight.store.queries.overdue import STUCK_PHASE, STUCK_WORK
 from rl_insight.words import counted, seconds_text
 
 
@@ -21,9 +22,9 @@ class _StuckKind(TickRule):
     what: ClassVar[str]
     asks_stacks = True
     parameters = (
-        Parameter("shortest_s", 12, "Minimum age, in seconds"),
-        Parameter("factor", 5, "Multiple of the 99th percentile of its duration"),
-        Parameter("critical_s", 60, "Age that is critical, in seconds"),
+        Parameter("shortest_s", STUCK_WORK.shortest_s, "Minimum age, in seconds"),
+        Parameter("factor", STUCK_WORK.factor, "Multiple of the 99th percentile of its duration"),
+        Parameter("critical_s", STUCK_WORK.worse_s, "Age that is critical, in seconds"),
     )
 
     @classmethod
@@ -110,9 +111,9 @@ class StuckSession(TickRule):
     )
     remedy = "Give each rollout a wall-clock timeout, and each tool or sandbox a shorter one."
     parameters = (
-        Parameter("shortest_s", 20, "Minimum age, in seconds"),
-        Parameter("factor", 5, "Multiple of the 99th percentile of the phase's duration"),
-        Parameter("warning_s", 60, "Age that is a warning, in seconds"),
+        Parameter("shortest_s", STUCK_PHASE.shortest_s, "Minimum age, in seconds"),
+        Parameter("factor", STUCK_PHASE.factor, "Multiple of the 99th percentile of the phase's duration"),
+        Parameter("warning_s", STUCK_PHASE.worse_s, "Age that is a warning, in seconds"),
     )
     requires = SESSIONS._replace(is_in=lambda model: model.sessions_seen or model.open_sessions)
     rank = 40

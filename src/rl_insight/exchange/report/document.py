@@ -103,6 +103,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         spans=spans,
         timelines=span_blocks(cursor, start_ns, end_ns, origin_ns, now_ns),
         open_work=queries.open_work(cursor, now_ns),
+        pace=queries.step_pace(cursor, SHOWN_STEPS, now_ns=now_ns),
         sessions_in_flight=queries.sessions_in_flight(cursor, now_ns),
         sessions=sessions,
         metrics=metrics,

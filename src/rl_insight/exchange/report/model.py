@@ -31,6 +31,7 @@ from rl_insight.store.queries import (
     SpanSeries,
     Step,
     StepMetric,
+    StepPace,
     Timeline,
     Transcript,
 )
@@ -143,6 +144,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     timelines: list[Timeline]
     """The timeline at several resolutions, the coarsest first; times are since `origin_ns`."""
     open_work: list[OpenWork]
+    pace: StepPace
     sessions_in_flight: list[SessionInFlight]
     sessions: SessionReport
     metrics: list[Metric]

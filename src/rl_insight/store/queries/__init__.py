@@ -46,6 +46,8 @@ from rl_insight.store.queries.metrics import Metric as Metric
 from rl_insight.store.queries.metrics import label_values as label_values
 from rl_insight.store.queries.metrics import metrics as metrics
 from rl_insight.store.queries.metrics import range_query as range_query
+from rl_insight.store.queries.open_work import OpenWork as OpenWork
+from rl_insight.store.queries.open_work import open_work as open_work
 from rl_insight.store.queries.rank_steps import rank_steps as rank_steps
 from rl_insight.store.queries.run_notes import ConfigDifference as ConfigDifference
 from rl_insight.store.queries.run_notes import RunNotes as RunNotes
@@ -66,10 +68,8 @@ from rl_insight.store.queries.sessions import sessions as sessions
 from rl_insight.store.queries.sessions import sessions_in_flight as sessions_in_flight
 from rl_insight.store.queries.span_series import SpanSeries as SpanSeries
 from rl_insight.store.queries.span_series import span_series as span_series
-from rl_insight.store.queries.spans import OpenWork as OpenWork
 from rl_insight.store.queries.spans import SpanConditions as SpanConditions
 from rl_insight.store.queries.spans import open_spans as open_spans
-from rl_insight.store.queries.spans import open_work as open_work
 from rl_insight.store.queries.spans import search_spans as search_spans
 from rl_insight.store.queries.spans import span as span
 from rl_insight.store.queries.spans import span_detail as span_detail
@@ -80,6 +80,8 @@ from rl_insight.store.queries.stacks import StackGroup as StackGroup
 from rl_insight.store.queries.stacks import running_processes as running_processes
 from rl_insight.store.queries.stacks import stack_groups as stack_groups
 from rl_insight.store.queries.step_comparison import compare_step as compare_step
+from rl_insight.store.queries.step_pace import StepPace as StepPace
+from rl_insight.store.queries.step_pace import step_pace as step_pace
 from rl_insight.store.queries.steps import Step as Step
 from rl_insight.store.queries.steps import StepMetric as StepMetric
 from rl_insight.store.queries.steps import step_metrics as step_metrics

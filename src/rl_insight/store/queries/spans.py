@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 
+from rl_insight.schema.names import Severity
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import Spans
 from rl_insight.store.errors import QueryError
@@ -23,9 +25,10 @@ from rl_insight.store.queries.base import (
     used,
 )
 from rl_insight.store.queries.logs import Event, EventConditions, LogConditions, LogLine, search_events, search_logs
+from rl_insight.store.queries.open_work import open_span_severity
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import counted_step, counted_windows, time_of_steps
-from rl_insight.store.tables import LANE_CLOCK, PLACE, SECOND, aligned
+from rl_insight.store.tables import LANE_CLOCK, PLACE, aligned
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,27 +66,8 @@ class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
     """The first thousand, like the logs."""
     logs: list[LogLine]
-
-
-class OpenWork(msgspec.Struct, frozen=True):
-    """Running work of one name."""
-
-    name: str
-    count: int
-    oldest_ns: int
-    """When the oldest started."""
-    oldest_age_s: float
-    oldest_span_id: str
-    oldest_session_id: str | None
-    process_id: str
-    lane: str | None
-    role: str
-    rank: int | None
-    lane_id: int
-    usual_s: float | None
-    """The median duration of finished ones among the latest million spans; None if none has finished."""
-    long_s: float | None
-    """99% of those took at most this long."""
+    severity: Severity | None = None
+    """How overdue an open span is, as in `open/work`."""
 
 
 class SpanConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,24 +177,6 @@ _SORT_KEYS: dict[str, Callable[[Span], Any]] = {
     "longest": lambda span: (1 if span.duration_ns is None else -span.duration_ns, span.start_ns),
 }
 
-_OPEN = f"""
-    SELECT name, count(*), min(start_ns + clock_offset_ns),
-        arg_min(span_id, start_ns + clock_offset_ns), arg_min(session_id, start_ns + clock_offset_ns),
-        arg_min(process_id, start_ns + clock_offset_ns), arg_min(lane, start_ns + clock_offset_ns),
-        arg_min(role, start_ns + clock_offset_ns), arg_min(rank, start_ns + clock_offset_ns),
-        arg_min(lane_id, start_ns + clock_offset_ns)
-    FROM open_span_data {_JOINS}
-    GROUP BY name ORDER BY 3
-"""  # noqa: S608  (constants)
-_RECENT_SPANS = 1_000_000
-# Rows are nearly in order of time; scanning all of ten million spans would take a second.
-_USUAL = """
-    SELECT name, quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99)
-    FROM span_data JOIN names USING (name_id)
-    WHERE span_data.rowid >= (SELECT max(rowid) FROM span_data) - $recent
-        AND name_id IN (SELECT name_id FROM open_span_data)
-    GROUP BY name
-"""
 _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
 
 
@@ -220,7 +186,9 @@ def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> Span | 
     return next((one for one in found if process_id is None or one.process_id == process_id), None)
 
 
-def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> SpanDetail | None:
+def span_detail(
+    cursor: Cursor, span_id: str, process_id: str | None = None, now_ns: int | None = None
+) -> SpanDetail | None:
     """Return a span with its parents, children, events and logs; None if there is none."""
     found = span(cursor, span_id, process_id)
     if found is None:
@@ -253,7 +221,15 @@ def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> 
         children=with_counted_steps(cursor, children),
         events=search_events(cursor, EventConditions(**own), newest_first=False, limit=_MAX_RECORDS),
         logs=search_logs(cursor, LogConditions(**own), newest_first=False, limit=_MAX_RECORDS),
+        severity=_severity(cursor, found, now_ns),
     )
+
+
+def _severity(cursor: Cursor, found: Span, now_ns: int | None) -> Severity | None:
+    if found.duration_ns is not None:
+        return None
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    return open_span_severity(cursor, found.name, found.segment, found.start_ns, now_ns)
 
 
 def search_spans(
@@ -352,23 +328,6 @@ def _lane_ids(cursor: Cursor, lane_ids: list[int] | None, role: str | None) -> l
         return lane_ids
     of_role = [number for (number,) in cursor.execute(_LANES_OF_ROLE, {"role": role}).fetchall()]
     return of_role if lane_ids is None else [number for number in of_role if number in set(lane_ids)]
-
-
-def open_work(cursor: Cursor, now_ns: int) -> list[OpenWork]:
-    """Return running work by name, the oldest first, with its usual duration."""
-    rows = cursor.execute(_OPEN).fetchall()
-    if not rows:
-        return []
-    usual = {
-        name: (p50 / SECOND, p99 / SECOND)
-        for name, p50, p99 in cursor.execute(_USUAL, {"recent": _RECENT_SPANS}).fetchall()
-    }
-    found = []
-    for name, count, oldest, span_id, *place in rows:
-        age_s = max(0, now_ns - oldest) / SECOND
-        known = (name, count, oldest, age_s, f"{span_id:016x}", *place, *usual.get(name, (None, None)))
-        found.append(OpenWork(*known))
-    return found
 
 
 def open_spans(cursor: Cursor, limit: int = 1_000) -> list[Span]:

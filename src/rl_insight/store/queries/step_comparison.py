@@ -10,9 +10,8 @@ import msgspec
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import StepBreakdown, breakdown
+from rl_insight.store.queries.step_pace import NEIGHBORS, StepLengths
 
-NEIGHBORS = 30
-"""A typical step is the median of at most this many finished steps on each side."""
 IDLE = "idle"
 
 
@@ -51,13 +50,13 @@ def compare_step(cursor: Cursor, step: int, role: str | None = None, now_ns: int
     if chosen is None:
         raise QueryError(f"step {step} cannot be compared: it has not finished, or no states were recorded in it.")
     others = [one for one in found.steps if one.step != step]
-    lengths = [one.end_ns - one.start_ns for one in others]
+    usual_ns = StepLengths((one.step, one.end_ns - one.start_ns) for one in others).typical_ns(step)
     return StepComparison(
         step=step,
         role=found.role,
         start_ns=chosen.start_ns,
         end_ns=chosen.end_ns,
-        usual_ns=round(median(lengths)) if lengths else chosen.end_ns - chosen.start_ns,
+        usual_ns=chosen.end_ns - chosen.start_ns if usual_ns is None else usual_ns,
         neighbors=len(others),
         phases=_compared(_phases(chosen), [_phases(one) for one in others]),
         inside=_compared(_inside(chosen), [_inside(one) for one in others]),
