@@ -142,6 +142,7 @@ QUESTIONS: dict[str, Question] = {
     "processes": Question("runs", queries.processes),
     "losses": Question("runs", queries.losses),
     "lanes": Question("timeline", queries.lanes),
+    "lanes/idle": Question("timeline", queries.lane_idle),
     "timeline": Question("timeline", queries.timeline),
     "span": Question("timeline", queries.span_detail),
     "spans": Question("timeline", queries.search_spans),

@@ -28,6 +28,7 @@ EXAMPLES = {
         "axis": "step",
         "smoothing": 0.5,
     },
+    "lanes/idle": {"start_ns": 1, "end_ns": 2**62 - 1},
     "metrics/heatmap": {"metric": "nothing", "start_ns": 0, "end_ns": 10, "width": 1},
     "metrics/quantiles": {"metric": "nothing", "start_ns": 0, "end_ns": 10, "width": 1},
     "sessions": {"status": ["failed"], "order": "total_s"},

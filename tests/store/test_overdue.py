@@ -1,10 +1,11 @@
-"""What is overdue or slow: open work, running and finished steps."""
+"""What is overdue, slow or idle: open work, running and finished steps, lanes in a window."""
 
 from __future__ import annotations
 
 import pytest
 
 from rl_insight.store import queries
+from rl_insight.store.errors import QueryError
 from tests.store.test_page_queries import SECOND, ask, state
 
 RUNNING = -1 / SECOND
@@ -110,3 +111,28 @@ def test_a_running_step_is_as_severe_as_a_stalled_run(store, make, begin_ns, len
     running = ask(store, queries.step_pace, now_ns=int(begin_ns + (start + age_s) * SECOND)).running
     assert (running.step, running.age_s, running.severity) == (len(lengths), age_s, severity)
     assert running.usual_ns == (int(lengths[0] * SECOND) if lengths else None)
+
+
+def test_the_idle_share_of_lanes_counts_overlaps_once_and_waits_as_idle(store, make, begin_ns):
+    maker = make("r", role="rollout")
+    state(maker, "generate", 0, 6, lane="busy")  # the window begins at 2: 4 s
+    state(maker, "tool", 5, 3, lane="busy")  # 2 s more, until 8
+    state(maker, "wait_tool", 6, 1, lane="busy")  # of which 1 s is a wait
+    state(maker, "generate", 11, RUNNING, lane="open")
+    for call in range(1000):
+        state(maker, "short", 2 + call / 100, 0.001, lane="short")
+    state(maker, "generate", 30, 1, lane="later")
+    store.commit([maker.build()])
+    lanes = {lane.lane_id: lane.lane for lane in ask(store, queries.lanes)}
+    window = {"start_ns": begin_ns + 2 * SECOND, "end_ns": begin_ns + 12 * SECOND}
+    found = ask(store, queries.lane_idle, **window, now_ns=begin_ns + 60 * SECOND)
+    assert [(lanes[one.lane_id], one.busy_ns / SECOND, one.share) for one in found] == [
+        ("later", 0, 1),
+        ("open", 1, pytest.approx(0.9)),
+        ("short", pytest.approx(1), pytest.approx(0.9)),
+        ("busy", 5, pytest.approx(0.5)),
+    ]
+    [busy] = [lane_id for lane_id, lane in lanes.items() if lane == "busy"]
+    assert [one.lane_id for one in ask(store, queries.lane_idle, **window, lane_ids=[busy])] == [busy]
+    with pytest.raises(QueryError, match="is empty"):
+        ask(store, queries.lane_idle, start_ns=5, end_ns=5)

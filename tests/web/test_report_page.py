@@ -185,7 +185,7 @@ def test_the_address_keeps_what_is_on_show(open_report, report):
     page.get_by_text("6 spans").wait_for()
 
 
-def test_a_range_of_the_timeline_is_summed_up(open_report, report):
+def test_a_range_of_the_timeline_says_that_its_sums_need_the_server(open_report, report):
     page = open_report(report, "?view=timeline")
     box = canvas_box(page)
     page.keyboard.down("Shift")
@@ -195,7 +195,7 @@ def test_a_range_of_the_timeline_is_summed_up(open_report, report):
     page.mouse.up()
     page.keyboard.up("Shift")
     panel = page.get_by_role("complementary", name="Selected range")
-    panel.get_by_text("train_step").wait_for()
+    panel.get_by_text("open the run in the live page").wait_for()
 
 
 def test_sessions_are_drawn_sorted_and_searched(open_report, report):

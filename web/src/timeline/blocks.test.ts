@@ -4,7 +4,6 @@ import { arrange, blockAt, firstAfter, lastLines } from "./blocks";
 import { type Folding, arrangeLanes, lineAt, laneTitle, rowAt, sortLanes } from "./layout";
 
 const folded = (...keys: string[]): Folding => ({ all: false, keys: new Set(keys) });
-import { rangeStatistics, unionLength } from "./statistics";
 
 type Row = {
   lane: number;
@@ -135,54 +134,5 @@ describe("lanes", () => {
     expect(closed.rows).toHaveLength(open.rows.length);
     expect(closed.height).toBeLessThan(open.height);
     expect(compact.height).toBeLessThan(open.height);
-  });
-});
-
-describe("statistics of a range", () => {
-  test("a union counts overlaps once", () => {
-    expect(
-      unionLength([
-        [0, 10],
-        [5, 15],
-        [20, 30],
-        [22, 25],
-      ]),
-    ).toBe(25);
-    expect(unionLength([])).toBe(0);
-  });
-  test("wall time is the union over lanes, clipped to the range, and open spans count", () => {
-    const blocks = arrange(
-      timeline([
-        { lane: 1, name: "generate", start: 0, end: 60 },
-        { lane: 2, name: "generate", start: 40, end: 120, open: true, errors: 1 },
-        { lane: 2, depth: 1, name: "tool", start: 90, end: 95 },
-        { lane: 3, name: "outside", start: 300, end: 400 },
-      ]),
-      0,
-    );
-    const { names, busy } = rangeStatistics(blocks, { start: 50, end: 100 });
-    expect(names).toEqual([
-      { name: "generate", count: 2, wall: 50, errors: 1, open: 1 },
-      { name: "tool", count: 1, wall: 5, errors: 0, open: 0 },
-    ]);
-    expect([...busy]).toEqual([
-      [1, 10],
-      [2, 50],
-      [3, 0],
-    ]);
-  });
-  test("a lane that waits inside a span is idle during the wait", () => {
-    const blocks = arrange(
-      timeline([
-        { lane: 1, name: "train_step", start: 0, end: 100 },
-        { lane: 1, depth: 1, name: "wait_for_samples", start: 0, end: 80 },
-      ]),
-      0,
-    );
-    expect(rangeStatistics(blocks, { start: 0, end: 100 }).busy.get(1)).toBe(20);
-  });
-  test("merged blocks count with the sum of their durations", () => {
-    const blocks = arrange(timeline([{ lane: 1, name: "op", start: 0, end: 100, count: 50, busy: 30 }]), 0);
-    expect(rangeStatistics(blocks, { start: 0, end: 100 }).names).toMatchObject([{ count: 50, wall: 30 }]);
   });
 });

@@ -2,7 +2,8 @@ import { useEffect, useRef } from "react";
 import { type SharedWindow, type TimeWindow, useWindow, windowText } from "../window";
 import type { Window } from "./geometry";
 
-const RANGE_REST_MS = 250;
+/** A drag counts once the pointer has rested this long. */
+export const RANGE_REST_MS = 250;
 
 /** The selected range is the window that all views share: a drag sets it once the pointer rests. */
 export function useRange(

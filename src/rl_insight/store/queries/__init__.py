@@ -30,6 +30,7 @@ from rl_insight.store.queries.histograms import heat_map as heat_map
 from rl_insight.store.queries.histograms import quantiles as quantiles
 from rl_insight.store.queries.hotspots import Hotspot as Hotspot
 from rl_insight.store.queries.hotspots import hotspots as hotspots
+from rl_insight.store.queries.lane_idle import lane_idle as lane_idle
 from rl_insight.store.queries.logs import Event as Event
 from rl_insight.store.queries.logs import EventConditions as EventConditions
 from rl_insight.store.queries.logs import LogConditions as LogConditions

@@ -77,6 +77,11 @@ def hotspots(
     return sorted(spots, key=lambda spot: (-spot.wall_ns, -spot.open, spot.name or ""))[:limit]
 
 
+def wall_by_lane(spans: ScopedSpans) -> dict[int, int]:
+    """Return how long at least one span of each lane was running; lanes without any are left out."""
+    return {lane_id: one.wall for (_, _, lane_id), one in _measure(spans, "lane").items() if lane_id is not None}
+
+
 def _measure(spans: ScopedSpans, group_by: str) -> dict[Key, Measured]:
     columns = "status = 'error' AS failed, " + ("name_id" if group_by == "name" else "lane_id, name_id")
     rows = spans.rows(columns, with_open=False)

@@ -41,6 +41,7 @@ _FRAGMENTS = STEP_FRAGMENTS | {
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
     "lanes": "lane_id IN (SELECT unnest($lanes))",
     "segment": "segment = $segment",
+    "names": "name_id IN (SELECT unnest($names))",
 }
 _PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
 _ANY_OFFSET = "SELECT count(*) > 0 FROM processes WHERE clock_offset_ns <> 0"
@@ -61,12 +62,17 @@ _PART = """
 
 
 class ScopedSpans:
-    """The spans of a scope, as SQL: `{ended}` and `{opened}` are the sources, `{where}` the condition."""
+    """The spans of a scope, as SQL: `{ended}` and `{opened}` are the sources, `{where}` the condition.
 
-    def __init__(self, cursor: Cursor, scope: Scope, now_ns: int | None = None) -> None:
+    With `name_ids`, only those of some names.
+    """
+
+    def __init__(
+        self, cursor: Cursor, scope: Scope, now_ns: int | None = None, *, name_ids: list[int] | None = None
+    ) -> None:
         self._cursor = cursor
         self._is_window = scope.is_window
-        self._where, given = conditions(_FRAGMENTS, _values(cursor, scope))
+        self._where, given = conditions(_FRAGMENTS, _values(cursor, scope) | {"names": name_ids})
         places = cursor.execute(_PLACES).fetchall()
         self.roles = sorted({role for *_, role in places})
         self.role_of = np.zeros(max((lane_id for lane_id, *_ in places), default=0) + 1, np.int64)
