@@ -1,31 +1,25 @@
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Lane, type Mark, type Span, type SpanDetail, type TraceQuery, api } from "../api";
+import { useMemo, useRef, useState } from "react";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { TraceButtons } from "../components/TraceButtons";
 import { useLive } from "../live";
 import { reportFacts } from "../reportFacts";
-import { markText, markToken, useMarks } from "../marks";
-import { token, useTheme } from "../theme";
 import { HoverDetail, MarkDetail } from "../timeline/HoverDetail";
-import { RangePanel } from "../timeline/RangePanel";
-import { SpanPanel } from "../timeline/SpanPanel";
+import { SidePanel } from "../timeline/SidePanel";
+import { TimelineCanvas } from "../timeline/TimelineCanvas";
 import { Toolbar } from "../timeline/Toolbar";
-import { flowsOf } from "../timeline/drawOver";
-import type { Callbacks, Hover, Inputs, MarkHover } from "../timeline/inputs";
-import type { Flow, SceneMark } from "../timeline/scene";
-import { filterLanes } from "../timeline/search";
-import { FindingLine, highlightOf, useFinding } from "../timeline/finding";
+import { FindingLine } from "../timeline/finding";
 import { type Window, around } from "../timeline/geometry";
-import { sortLanes } from "../timeline/layout";
-import { RECENT_NS, useController } from "../timeline/useController";
-import { useHits } from "../timeline/useHits";
+import { useController } from "../timeline/useController";
+import { useInputs } from "../timeline/useInputs";
+import { useNavigation } from "../timeline/useNavigation";
 import { useRange } from "../timeline/useRange";
-import { useStrips } from "../timeline/useStrips";
+import { callbacksOf, useSelection } from "../timeline/useSelection";
 import { type TimelineAddress, useTimelineAddress } from "../timeline/useTimelineAddress";
+import { useTimelineData } from "../timeline/useTimelineData";
 import { useTimelineKeys } from "../timeline/useTimelineKeys";
 import { useAnswer } from "../useQuery";
-import { useSteps } from "../useSteps";
+import type { Bounds } from "../window";
 import type { ViewProps } from ".";
 
 /** Loads the run's time range and lanes, which the timeline needs first. */
@@ -56,23 +50,6 @@ function useOrigin(startNs: number): number {
   return origin;
 }
 
-interface Selection {
-  hover: Hover | null;
-  markHover: MarkHover | null;
-  range: Window | null;
-  window: Window | null;
-  problem: string | null;
-}
-
-const NO_FLOWS: readonly Flow[] = [];
-
-function sceneMark(mark: Mark, origin: number): SceneMark {
-  return { time: mark.time_ns - origin, text: markText(mark), color: token(markToken(mark)) };
-}
-
-const NOTHING: Selection = { hover: null, markHover: null, range: null, window: null, problem: null };
-const NO_LANES: readonly Lane[] = [];
-
 interface TimelineProps {
   run: string;
   startNs: number;
@@ -80,164 +57,97 @@ interface TimelineProps {
 }
 
 function Timeline({ run, startNs, endNs }: TimelineProps) {
-  const live = useLive();
+  const timeline = useTimeline({ run, startNs, endNs });
+  const { origin, address, data, selection, change, canvases, navigation } = timeline;
+  const { controller } = canvases;
+  const { range, hover, markHover } = selection;
+  return (
+    <div className="view timeline">
+      <TimelineHead run={run} timeline={timeline} />
+      <div className="timeline-body">
+        <TimelineCanvas canvases={canvases} data={data} />
+        <SidePanel
+          run={run}
+          origin={origin}
+          range={range}
+          lanes={data.shownLanes}
+          address={address}
+          navigation={navigation}
+          change={change}
+          onZoom={(wanted) => controller.current?.show(wanted)}
+        />
+      </div>
+      {hover !== null && <HoverDetail hover={hover} origin={origin} />}
+      {markHover !== null && <MarkDetail hover={markHover} origin={origin} />}
+    </div>
+  );
+}
+
+type TimelineParts = ReturnType<typeof useTimeline>;
+
+/** The parts of the timeline: its state in the address, its data, the selection, and the controller that draws it. */
+function useTimeline({ run, startNs, endNs }: TimelineProps) {
   const isReport = reportFacts() !== null;
   const origin = useOrigin(startNs);
   const address = useTimelineAddress(isReport);
-  const { spanId, setSpanId, laneId } = address;
-  const [selection, setSelection] = useState<Selection>(NOTHING);
-  const change = useCallback((part: Partial<Selection>) => setSelection((old) => ({ ...old, ...part })), []);
-  const [traceMessage, setTraceMessage] = useState<string | null>(null);
-  const { range } = selection;
-
-  const [laneCount, setLaneCount] = useState(0);
-  // A long list changes little in a few seconds.
-  const everyMs = Math.max(2000, laneCount * 2);
-  const lanes = useAnswer("lanes", { run }, { everyMs });
-  useEffect(() => setLaneCount(lanes.data?.length ?? 0), [lanes.data]);
-  const steps = useSteps(run, 1000);
-  const metrics = useAnswer("metrics", { run }, { everyMs: 5000 });
-  const laneRows = lanes.data ?? NO_LANES;
-  const hits = useHits(run, address.search, laneRows);
-  const marks = useMarks();
-  const [theme] = useTheme();
-  const [detail, setDetail] = useState<SpanDetail | null>(null);
-  const { filter, arrangement, folding } = address.lanes;
-  const shownLanes = useMemo(() => filterLanes(laneRows, filter), [laneRows, filter]);
-  const finding = useFinding(run, address.findingId);
-  const strips = useStrips(run, address.stripNames, metrics.data ?? [], selection.window, origin);
-
-  const inputs: Inputs = {
-    lanes: useMemo(() => sortLanes(shownLanes, arrangement), [shownLanes, arrangement]),
-    laneTotal: laneRows.length,
-    whole: useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]),
-    steps: useMemo(
-      () => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })),
-      [steps, origin],
-    ),
-    strips,
-    colorBy: address.colorBy,
-    density: address.density,
-    folding,
-    arrangement,
-    isSearching: hits.isSearching,
-    search: hits.words,
-    hits: hits.ids,
-    hitLanes: hits.lanes,
-    marks: useMemo(() => marks.map((mark) => sceneMark(mark, origin)), [marks, origin, theme]),
-    flows: useMemo(
-      () =>
-        detail === null || detail.span.span_id !== spanId
-          ? NO_FLOWS
-          : flowsOf(detail.span, detail.parents[0], detail.children, origin),
-      [detail, spanId, origin],
-    ),
-    selectedSpanId: spanId === "" ? null : spanId,
-    range,
-    highlight: useMemo(() => highlightOf(finding, origin), [finding, origin]),
-    isFollowing: address.isFollowing,
-    isLive: live.state === "live" && Date.now() * 1e6 - live.latestNs < RECENT_NS,
-    version: live.version,
-  };
+  const data = useTimelineData(run, address);
+  const [selection, change] = useSelection();
+  const whole = useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]);
+  const inputs = useInputs({ run, origin, whole, address, data, selection });
   const latest = useRef(inputs);
   latest.current = inputs;
-  const setRange = useCallback((next: Window | null) => change({ range: next }), [change]);
-  const shared = useRange(run, origin, range, setRange);
-  const isReady = lanes.data !== undefined && steps !== undefined && !shared.isPending;
-  const { canvas, map, controller } = useController({
-    run,
-    origin,
-    isReady,
-    inputs,
+  const shared = useRange(run, origin, selection.range, (range) => change({ range }));
+  const isReady = data.hasLanes && data.steps !== undefined && !shared.isPending;
+  const canvases = useController({
+    ...{ run, origin, isReady, inputs },
     callbacks: callbacksOf(address, origin, latest, change),
-    wanted:
-      address.to > address.from && address.from > 0
-        ? { start: address.from * 1e9 - origin, end: address.to * 1e9 - origin }
-        : shared.bounds === null
-          ? null
-          : around(shared.bounds.start_ns - origin, shared.bounds.end_ns - origin),
+    wanted: wantedWindow(address, shared.bounds, origin),
   });
-
-  // The target of a link may be on any lane: scroll to it.
-  const firstLane = finding?.lanes?.[0] ?? (laneId < 0 ? undefined : laneId);
-  useEffect(() => {
-    if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
-  }, [isReady, firstLane]);
-
-  // A search that matches lanes scrolls to the first of them.
-  const [firstHit] = hits.lanes;
-  useEffect(() => {
-    if (isReady && firstHit !== undefined) controller.current?.scrollToLane(firstHit);
-  }, [isReady, firstHit]);
-
-  const show = useCallback(
-    (span: Span) => {
-      const end = span.duration_ns === null ? latest.current.whole.end : span.start_ns - origin + span.duration_ns;
-      controller.current?.show(around(span.start_ns - origin, end, 0.6));
-      controller.current?.scrollToLane(span.lane_id);
-    },
-    [origin],
-  );
-  const pick = (span: Span) => {
-    setSpanId(span.span_id);
-    change({ range: null });
-    show(span);
-  };
-  const go = (distance: number) => {
-    const hit = hits.move(distance);
-    if (hit === null) return;
-    if ("span" in hit) pick(hit.span);
-    else controller.current?.scrollToLane(hit.lane.lane_id);
-  };
-  const load = () => api.span({ run, span_id: spanId });
-  const fit = () => {
-    if (spanId === "") controller.current?.fit();
-    else
-      void load().then(
-        (found) => show(found.span),
-        () => controller.current?.fit(),
-      );
-  };
-  // A link may contain a span: without a time, show it; without a lane, find its lane.
-  useEffect(() => {
-    if (!isReady || spanId === "") return;
-    if (address.from === 0) fit();
-    else if (laneId < 0) void load().then((found) => controller.current?.scrollToLane(found.span.lane_id), noSpan);
-  }, [isReady]);
+  const { controller } = canvases;
+  const navigation = useNavigation({ run, origin, address, data, change, controller, latest, isReady });
   useTimelineKeys({
     controller,
-    onFit: fit,
+    onFit: navigation.fit,
     onFollow: () => address.setIsFollowing(!isReport && !latest.current.isFollowing),
-    onHit: go,
+    onHit: navigation.goToHit,
     onEscape: () => {
       change({ range: null });
-      setSpanId("");
+      address.setSpanId("");
       address.setFindingId("");
     },
   });
-  const traced = (): TraceQuery => {
-    const { start, end } = range ?? controller.current?.currentWindow() ?? latest.current.whole;
-    const absolute = (time: number) => BigInt(origin) + BigInt(Math.round(time));
-    return { run, start_ns: absolute(Math.max(start, latest.current.whole.start)), end_ns: absolute(end) };
-  };
+  return { isReport, origin, address, data, selection, change, canvases, navigation };
+}
 
+/** The window to start with: that of the link, or else the one that all views share; null for none. */
+function wantedWindow({ from, to }: TimelineAddress, bounds: Bounds | null, origin: number): Window | null {
+  if (to > from && from > 0) return { start: from * 1e9 - origin, end: to * 1e9 - origin };
+  return bounds === null ? null : around(bounds.start_ns - origin, bounds.end_ns - origin);
+}
+
+/** The toolbar, and what is to be said above the canvas. */
+function TimelineHead({ run, timeline }: { run: string; timeline: TimelineParts }) {
+  const live = useLive();
+  const [traceMessage, setTraceMessage] = useState<string | null>(null);
+  const { isReport, address, data, selection, canvases, navigation } = timeline;
+  const { controller } = canvases;
   return (
-    <div className="view timeline">
+    <>
       <Toolbar
         address={address}
-        hits={hits}
-        metrics={metrics.data ?? []}
+        hits={data.hits}
+        metrics={data.metrics}
         isReport={isReport}
-        laneCount={shownLanes.length}
-        laneTotal={laneRows.length}
-        onHit={go}
+        laneCount={data.shownLanes.length}
+        laneTotal={data.lanes.length}
+        onHit={navigation.goToHit}
         onZoom={(factor) => controller.current?.zoom(factor)}
         onFit={() => controller.current?.fit()}
       >
         {!isReport && (
           <TraceButtons
-            query={traced}
-            what={range === null ? "the visible part" : "the selected range"}
+            query={navigation.traced}
+            what={selection.range === null ? "the visible part" : "the selected range"}
             title={run}
             onMessage={setTraceMessage}
           />
@@ -249,92 +159,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
           {traceMessage}
         </div>
       )}
-      {finding !== undefined && <FindingLine finding={finding} onForget={() => address.setFindingId("")} />}
-      <div className="timeline-body">
-        <div className="timeline-main">
-          <canvas ref={map} className="timeline-map" aria-hidden="true" />
-          <canvas
-            ref={canvas}
-            className="timeline-canvas"
-            tabIndex={0}
-            role="img"
-            aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to find individual spans.`}
-          />
-          {lanes.data === undefined && (
-            <div className="loading timeline-loading" role="status">
-              Loading…
-            </div>
-          )}
-          {laneRows.length > 0 && shownLanes.length === 0 && (
-            <EmptyState title="No matching lanes" text="Filter by words, role:, rank:, node: or lane:." />
-          )}
-          {lanes.data?.length === 0 && (
-            <EmptyState title="No lanes yet" text="Spans and states appear here as soon as the run records them." />
-          )}
-        </div>
-        {range !== null ? (
-          <RangePanel
-            run={run}
-            range={range}
-            origin={origin}
-            lanes={inputs.lanes}
-            onZoom={() => controller.current?.show(range)}
-            onClose={() => change({ range: null })}
-          />
-        ) : (
-          spanId !== "" && (
-            <SpanPanel
-              run={run}
-              spanId={spanId}
-              onPick={pick}
-              onShow={show}
-              onClose={() => setSpanId("")}
-              onDetail={setDetail}
-            />
-          )
-        )}
-      </div>
-      {selection.hover !== null && <HoverDetail hover={selection.hover} origin={origin} />}
-      {selection.markHover !== null && <MarkDetail hover={selection.markHover} origin={origin} />}
-    </div>
+      {data.finding !== undefined && <FindingLine finding={data.finding} onForget={() => address.setFindingId("")} />}
+    </>
   );
-}
-
-/** The panel next to the canvas shows that there is no such span. */
-function noSpan(): void {
-  return undefined;
-}
-
-/** The state that the controller reports to the page. */
-function callbacksOf(
-  address: TimelineAddress,
-  origin: number,
-  latest: { current: Inputs },
-  change: (part: Partial<Selection>) => void,
-): Callbacks {
-  const seconds = (time: number) => Math.round((origin + time) / 1e3) / 1e6;
-  return {
-    onHover: (hover) => change({ hover }),
-    onMark: (markHover) => change({ markHover }),
-    onPin: (laneId) => address.lanes.togglePin(laneId),
-    onPick: (block) => {
-      address.setSpanId(block?.spanId ?? "", "replace");
-      if (block === null) return;
-      change({ range: null });
-      address.setIsFollowing(false); // keep the selected item in place
-    },
-    onWindow: (shown) => {
-      change({ window: shown });
-      if (latest.current.isFollowing) return;
-      address.setFrom(seconds(shown.start));
-      address.setTo(seconds(shown.end));
-    },
-    onRange: (range) => {
-      change({ range });
-      if (range !== null) address.setIsFollowing(false);
-    },
-    onFollow: (follows) => address.setIsFollowing(follows),
-    onGroup: (key) => address.lanes.toggleGroup(key),
-    onError: (problem) => change({ problem }),
-  };
 }
