@@ -1,4 +1,4 @@
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 import type { LogLine } from "../api";
 import { Drawer } from "../components/Drawer";
 import { EmptyState } from "../components/EmptyState";
@@ -11,14 +11,14 @@ import { type Column, Table } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
 import { processTitle } from "../processTitle";
-import { formatClock, formatCount, formatDate, formatLevel, formatMoment, shorten, counted } from "../units";
+import { formatClock, formatCount, formatDate, formatLevel, shorten, counted } from "../units";
 import { useUrlState } from "../url";
-import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineSpan, timelineWindow } from "./links";
 import { type LineGroup, foldLines } from "../overview/groupLines";
 import { LogHistogram } from "./logs/LogHistogram";
 import { lineKey, useLogTail } from "./logs/tail";
+import { type LogFilters, useLogFilters } from "./logs/useLogFilters";
 import "./views.css";
 import { ErrorLine } from "../components/ErrorLine";
 
@@ -33,108 +33,27 @@ const MOST_LINES = 10_000;
 
 /** A live tail of the log, newest first. */
 export default function Logs({ run }: ViewProps) {
-  const { state } = useLive();
-  const [search, setSearch] = useUrlState("search", "");
-  const [level, setLevel] = useUrlState("level", "0");
-  const [session, setSession] = useUrlState("session", "");
-  const [span, setSpan] = useUrlState("span", "");
-  const [process, setProcess] = useUrlState("process", "");
-  const [role, setRole] = useUrlState("role", "");
-  const [rank, setRank] = useUrlState("rank", "");
-  const [step, setStep] = useUrlState("step", "");
-  const [from, setFrom] = useUrlState("from", 0);
-  const [to, setTo] = useUrlState("to", 0);
+  const filters = useLogFilters(run);
   const [limit, setLimit] = useUrlState("lines", FIRST_LINES);
   const [selected, setSelected] = useUrlState("line", "");
   const [isFolded, setFolded] = useUrlState("fold", true);
-  const hasWindow = to > from;
-  const { bounds } = useWindow(run);
-  const time = hasWindow ? { start_ns: from * 1e9, end_ns: to * 1e9 } : bounds;
-  const query = {
-    run,
-    level: Number(level) || undefined,
-    text: search.trim() || undefined,
-    session_id: session || undefined,
-    span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
-    process_id: process || undefined,
-    role: role || undefined,
-    rank: /^\d+$/.test(rank) ? Number(rank) : undefined,
-    step: /^-?\d+$/.test(step) ? Number(step) : undefined,
-    start_ns: time === null ? undefined : Math.round(time.start_ns),
-    end_ns: time === null ? undefined : Math.round(time.end_ns),
-  };
-  const tail = useLogTail(query, Math.min(MOST_LINES, Math.max(1, limit)));
+  const tail = useLogTail(filters.query, Math.min(MOST_LINES, Math.max(1, limit)));
   const rows = useMemo(
     () => (isFolded ? foldLines(tail.lines) : tail.lines.map((line) => ({ line, count: 1, places: 1 }))),
     [tail.lines, isFolded],
   );
   const shown = useMemo(() => tail.lines.find((line) => keyInAddress(line) === selected), [tail.lines, selected]);
-  const filters: readonly (readonly [string, string, () => void])[] = [
-    ["session", session, () => setSession("")],
-    ["span", span, () => setSpan("")],
-    ["process", process, () => setProcess("")],
-    ["role", role, () => setRole("")],
-    ["rank", rank, () => setRank("")],
-    ["step", step, () => setStep("")],
-    [
-      "time",
-      hasWindow ? `${formatMoment(from * 1e9)} – ${formatClock(to * 1e9)}` : "",
-      () => {
-        setFrom(0);
-        setTo(0);
-      },
-    ],
-  ];
   return (
     <div className="view">
-      <div className="toolbar">
-        <SearchBox value={search} onChange={setSearch} label="Search logs" placeholder="Search messages and fields" />
-        <Select
-          label="Level"
-          isLabelHidden
-          value={LEVELS.some((one) => one.value === level) ? level : "0"}
-          options={LEVELS}
-          onChange={setLevel}
-        />
-        {filters
-          .filter(([, value]) => value !== "")
-          .map(([name, value, clear]) => (
-            <button
-              key={name}
-              type="button"
-              className="chip"
-              onClick={clear}
-              aria-label={`Remove the filter ${name}`}
-              title="Remove this filter"
-            >{`${name}: ${shorten(value, 40)} ×`}</button>
-          ))}
-        <button
-          type="button"
-          aria-pressed={isFolded}
-          onClick={() => setFolded(!isFolded)}
-          title="Collapse consecutive lines that differ only in numbers into one line with a count"
-        >
-          Fold repeats
-        </button>
-        <span className="spacer" />
-        <span
-          className="muted"
-          role="status"
-        >{`${counted(tail.lines.length, "line")}, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+      <LogToolbar filters={filters} lines={tail.lines.length} isFolded={isFolded} onFold={setFolded}>
         {tail.hasMore && limit < MOST_LINES && (
           <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>
             Older lines
           </button>
         )}
-      </div>
+      </LogToolbar>
       <ErrorLine text={tail.error} />
-      <LogHistogram
-        query={query}
-        onSelect={(start, end) => {
-          setFrom(start, "push");
-          setTo(end);
-        }}
-      />
+      <LogHistogram query={filters.query} onSelect={filters.setTime} />
       <div className="beside">
         <section className="panel table-panel">
           <Table
@@ -146,21 +65,62 @@ export default function Logs({ run }: ViewProps) {
             selected={selected}
             onOpen={({ line }) => setSelected(keyInAddress(line))}
             rowClass={({ line }) => (line.level >= 40 ? "is-error-line" : undefined)}
-            empty={
-              tail.isLoading ? (
-                <Loading />
-              ) : (
-                <Nothing
-                  hasFilter={
-                    time !== null || search !== "" || level !== "0" || filters.some(([, value]) => value !== "")
-                  }
-                />
-              )
-            }
+            empty={tail.isLoading ? <Loading /> : <Nothing hasFilter={filters.isFiltered} />}
           />
         </section>
         {shown !== undefined && <LinePanel line={shown} onClose={() => setSelected("")} />}
       </div>
+    </div>
+  );
+}
+
+interface ToolbarProps {
+  filters: LogFilters;
+  /** The number of loaded lines. */
+  lines: number;
+  isFolded: boolean;
+  onFold: (isFolded: boolean) => void;
+  /** The button for older lines. */
+  children: ReactNode;
+}
+
+function LogToolbar({ filters, lines, isFolded, onFold, children }: ToolbarProps) {
+  const { state } = useLive();
+  const { search, setSearch, level, setLevel } = filters;
+  return (
+    <div className="toolbar">
+      <SearchBox value={search} onChange={setSearch} label="Search logs" placeholder="Search messages and fields" />
+      <Select
+        label="Level"
+        isLabelHidden
+        value={LEVELS.some((one) => one.value === level) ? level : "0"}
+        options={LEVELS}
+        onChange={setLevel}
+      />
+      {filters.filters.map(({ name, value, clear }) => (
+        <button
+          key={name}
+          type="button"
+          className="chip"
+          onClick={clear}
+          aria-label={`Remove the filter ${name}`}
+          title="Remove this filter"
+        >{`${name}: ${shorten(value, 40)} ×`}</button>
+      ))}
+      <button
+        type="button"
+        aria-pressed={isFolded}
+        onClick={() => onFold(!isFolded)}
+        title="Collapse consecutive lines that differ only in numbers into one line with a count"
+      >
+        Fold repeats
+      </button>
+      <span className="spacer" />
+      <span
+        className="muted"
+        role="status"
+      >{`${counted(lines, "line")}, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+      {children}
     </div>
   );
 }
