@@ -67,3 +67,16 @@ def test_sums_say_that_they_are_being_loaded(page, recorded):
     panel = open_range(page, 2, 6)
     panel.locator("section[aria-busy=true]", has_text="Wall time by name").get_by_text("Loading").wait_for()
     page.unroute_all(behavior="ignoreErrors")
+
+
+def test_sums_follow_records_that_arrive_later(page, server, recorded):
+    panel = open_range(page, 2, 6)
+    panel.locator(".bar-line", has_text="op").get_by_text("4.00 s").wait_for()
+    late = BatchBuilder()
+    late.add_span(
+        span_id=SPANS + 2, trace=(1, 1), name="late", start_ns=BEGIN_NS + 3000 * MILLISECOND, lane="d",
+        duration_ns=1000 * MILLISECOND, status="ok", segment="duration",
+    )  # fmt: skip
+    send(server, late, run="short", role="rollout")
+    panel.locator(".bar-line", has_text="late").get_by_text("1.00 s").wait_for()
+    panel.locator(".bar-line", has_text="rollout 0 · d").get_by_text("75 %", exact=True).wait_for()

@@ -1,8 +1,8 @@
 import { useMemo } from "react";
-import type { OpenWork } from "../api";
+import type { OpenWork, SessionInFlight } from "../api";
 import { colorOfName } from "../colors";
 import { processTitle } from "../processTitle";
-import { formatCount, formatSeconds } from "../units";
+import { counted, formatCount, formatSeconds } from "../units";
 import { ageClass, usualText } from "../overview/OpenWorkPanel";
 import { useAnswer } from "../useQuery";
 import { timelineSpan } from "../views/links";
@@ -20,7 +20,7 @@ export function OpenWorkTable({ run, height }: { run: string; height?: number })
     { everyMs: 3000, enabled: hasSessions },
   );
   const columns = useMemo(
-    () => columnsOf(new Map((sessions.data ?? []).map((session) => [session.session_id, session.task_id]))),
+    () => columnsOf(new Map((sessions.data ?? []).map((session) => [session.session_id, session]))),
     [sessions.data],
   );
   return (
@@ -41,7 +41,15 @@ const MOST_SESSIONS = 200;
 
 const muted = (seconds: number | null | undefined) => <span className="muted">{formatSeconds(seconds)}</span>;
 
-function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[] {
+/** What an open session is doing. */
+function sessionText(sessionId: string, session: SessionInFlight | undefined): string {
+  const shows = `Show session ${sessionId}`;
+  if (session?.phase == null) return shows;
+  const others = session.open_phases > 1 ? `, ${counted(session.open_phases - 1, "other phase")} open` : "";
+  return `${shows}: in ${session.phase} for ${formatSeconds(session.phase_age_s)}${others}`;
+}
+
+function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenWork>[] {
   return [
     {
       key: "name",
@@ -83,9 +91,9 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
           <ViewLink
             view="sessions"
             state={{ session: work.oldest_session_id }}
-            title={`Show session ${work.oldest_session_id}`}
+            title={sessionText(work.oldest_session_id, sessions.get(work.oldest_session_id))}
           >
-            {tasks.get(work.oldest_session_id) ?? work.oldest_session_id}
+            {sessions.get(work.oldest_session_id)?.task_id ?? work.oldest_session_id}
           </ViewLink>
         ),
     },

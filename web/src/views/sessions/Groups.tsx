@@ -199,7 +199,7 @@ function columnsOf(onGroup: (group: string) => void): Column<SampleGroup>[] {
         <ViewLink
           view="sessions"
           state={{ search: `group:"${group.group_id}"${group.step === null ? "" : ` step:${group.step}`}` }}
-          title="The samples of this group"
+          title={`The samples of this group; ${formatCount(group.rewarded)} of ${formatCount(group.samples)} have a reward`}
         >
           {`${formatCount(group.samples)}${group.open > 0 ? ` (${formatCount(group.open)} open)` : ""}`}
         </ViewLink>
