@@ -80,12 +80,12 @@ def test_a_run_is_diagnosed_with_other_thresholds(client):
 
 
 def test_work_that_keeps_a_core_busy_is_done_twice_at_once_and_no_more(client):
-    turns = [made_files._turns.acquire(blocking=False) for _ in range(2)]
+    slots = [made_files._slots.acquire(blocking=False) for _ in range(2)]
     try:
         answers = [client.get("/api/v1/export", params={"format": "csv"}), client.get("/api/v1/report")]
         answers.append(client.post("/api/v1/findings/replay", json={}))
     finally:
-        for _ in turns:
-            made_files._turns.release()
+        for _ in slots:
+            made_files._slots.release()
     assert [answer.status_code for answer in answers] == [429, 429, 429]
     assert json.loads(answers[0].text)["error"].endswith("try again in a few seconds.")

@@ -72,12 +72,12 @@ def test_too_many_spans_are_refused_with_what_to_do(client, run, monkeypatch):
 
 
 def test_only_two_traces_are_written_at_once(client, run):
-    turns = [made_files._turns.acquire(blocking=False) for _ in range(2)]
+    slots = [made_files._slots.acquire(blocking=False) for _ in range(2)]
     try:
         answer = client.get("/api/v1/trace")
     finally:
-        for _ in turns:
-            made_files._turns.release()
+        for _ in slots:
+            made_files._slots.release()
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
     assert spans_of(client)
 
