@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import doctest
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import msgspec
 import psutil
 import pytest
 
+from rl_insight.config import loading, paths
 from rl_insight.config.paths import STATE_FILE, Server, ServerState, find_local_server, find_server
 
 URL = "http://127.0.0.1:18080"
@@ -72,3 +74,8 @@ def test_a_server_that_has_exited_but_was_not_waited_for_is_not_running(write_st
 def test_a_state_file_that_cannot_be_read_means_no_server(tmp_path, raw):
     (tmp_path / STATE_FILE).write_bytes(raw)
     assert find_local_server(tmp_path) is None
+
+
+@pytest.mark.parametrize("module", [loading, paths])
+def test_examples_in_docstrings_hold(module):
+    assert doctest.testmod(module).failed == 0

@@ -12,7 +12,7 @@ from rl_insight.schema import BatchBuilder, Process
 from rl_insight.server.config import load_settings
 from rl_insight.server.services import Services
 from rl_insight.store import queries
-from rl_insight.store.errors import StoreError
+from rl_insight.store.errors import StoreError, StoreOverloadedError
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 
@@ -171,7 +171,10 @@ def test_after_closing_batches_are_refused_as_not_written(make_services, make_ba
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"server.{name}" for name in ("config", "counters", "http.bodies", "http.security", "scrape.targets")),
+        *(
+            f"server.{name}"
+            for name in ("config", "counters", "http.bodies", "http.security", "ingest", "scrape.targets")
+        ),
         *(f"otlp.decode.{name}" for name in ("logs", "processes")),
     ],
 )
@@ -202,3 +205,12 @@ def test_metrics_of_many_processes_are_shown_by_role(make_services, client_of, f
     assert tokens() == ['rl_insight_monitor_tokens_total{run_id="r1"} 30.0']
     assert len(tokens(ranks="all")) == 3
     assert client.get("/metrics", params={"ranks": "some"}).status_code == 422
+
+
+def test_a_client_is_never_asked_to_return_before_the_server_is_ready_for_it(services, client, monkeypatch):
+    def overloaded():
+        raise StoreOverloadedError("too much is waiting.", retry_after_s=2.3)
+
+    monkeypatch.setattr(services.runs, "list_runs", overloaded)
+    answer = client.get("/api/v1/runs")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
