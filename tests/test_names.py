@@ -15,7 +15,6 @@ DOCUMENTS = Path(__file__).parents[1] / "docs"
 SAME_THING_TWICE = {
     "Session": "what a user holds while a sample runs, and the same sample as the API answers it",
     "Span": "what a user holds while work runs, and the same work as the API answers it",
-    "Step": "a training step as rules see it, and the same step as the API answers it",
 }
 
 

@@ -8,6 +8,7 @@ import time
 import duckdb
 import pytest
 
+from rl_insight.diagnosis.names import state_kind
 from rl_insight.store import RunDirectory, RunStore, queries
 from rl_insight.store.errors import QueryError
 from rl_insight.store.sessions import entry_of, write_entries
@@ -190,6 +191,32 @@ def test_lanes_count_one_by_one_where_a_process_has_no_lane_with_states_of_its_o
     assert (idle.share, idle.worst_share) == (pytest.approx(0.4), pytest.approx(0.6))
 
 
+WAITS = ("wait_for_samples", "barrier", "queued", "trainer/idle", "pipeline_bubble", "sleep", "waitForBatch")
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waiting_is_idle_for_the_overview_and_a_wait_for_diagnosis(store, make, name):
+    trainer = make("t", role="trainer")
+    state(trainer, "update", 0, 6, step=0)
+    state(trainer, name, 6, 4, step=0)
+    commit(store, trainer)
+    with store.reader() as cursor:
+        (idle,) = queries.idle_by_role(cursor, 0, 0)
+    assert idle.share == pytest.approx(0.4)
+    assert state_kind(name) == "wait"
+
+
+@pytest.mark.parametrize("name", ["await_tool_result", "generate", "unblocked_work", "WaiterPool", "idler"])
+def test_work_is_not_taken_for_waiting(store, make, name):
+    trainer = make("t", role="trainer")
+    state(trainer, name, 0, 10, step=0)
+    commit(store, trainer)
+    with store.reader() as cursor:
+        (idle,) = queries.idle_by_role(cursor, 0, 0)
+    assert idle.share == 0.0
+    assert state_kind(name) != "wait"
+
+
 def test_states_that_overlap_on_a_lane_share_their_time(store, make):
     """Coroutines of one process: two `generate` and one `toolcall` at once are one lane's ten seconds."""
     maker = make("p", role="main")
@@ -346,6 +373,22 @@ def test_first_counted_step_begins_with_the_span_that_ran_when_its_time_was_take
     assert bounds(store, begin_ns) == [(1, 10, 17.125)]
     with store.reader() as cursor:
         assert [one.spans for one in queries.steps(cursor)] == [1]
+
+
+def test_the_list_of_metrics_names_the_reward_that_the_list_of_runs_shows(tmp_path, make):
+    trainer = make("t", role="trainer")
+    for step in range(3):
+        state(trainer, "update", 10 * step, 8, step=step)
+        trainer.sample("val/reward_mean", 0.9, at=(10 * step + 8) * SECOND, step=step)
+        trainer.sample("critic/rewards/mean", 0.25, at=(10 * step + 8) * SECOND, step=step)
+    directory = RunDirectory(tmp_path, min_free_bytes=0)
+    with directory.open("run", create=True) as store:
+        commit(store, trainer)
+        with store.reader() as cursor:
+            listed = {one.name: one.quantity for one in queries.metrics(cursor)}
+    assert listed == {"critic/rewards/mean": "reward", "val/reward_mean": None}
+    assert directory.get("run").reward == 0.25
+    directory.close()
 
 
 def test_search_by_a_counted_step_finds_and_names_what_was_recorded_in_its_time(store, make):

@@ -157,6 +157,7 @@ export const api = {
   stepBreakdown: asking("steps/breakdown"),
   stepRanks: asking("steps/ranks"),
   stepMetrics: asking("steps/metrics"),
+  metrics: asking("metrics"),
   metricRange: asking("metrics/range"),
   metricQuantiles: asking("metrics/quantiles"),
   logs: asking("logs"),

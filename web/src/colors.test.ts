@@ -9,7 +9,7 @@ test("a name always has the same color", () => {
 });
 
 test("waiting is gray, whatever it waits for", () => {
-  for (const name of ["wait", "wait_for_samples", "rollout.wait", "idle", "trainer/idle"]) {
+  for (const name of ["wait", "wait_for_samples", "rollout.wait", "idle", "trainer/idle", "barrier", "waitForBatch"]) {
     expect(isWaiting(name)).toBe(true);
     expect(colorOfName(name)).toBe(colorOfName("wait"));
   }

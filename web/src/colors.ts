@@ -1,6 +1,7 @@
 // Colors: one name has one color in every view and every run. The palette stays distinguishable with the common kinds of
 // color blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always gray, so bubbles look empty.
 
+import { WAITING_PATTERN } from "./generated/names";
 import type { Theme } from "./theme";
 
 /** For names without a known meaning. */
@@ -24,9 +25,9 @@ export const PALETTE: readonly string[] = [
 ];
 
 const WAITING = "#9aa3af";
-const WAITING_NAME = /(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)/i;
+const WAITING_NAME = new RegExp(WAITING_PATTERN);
 
-/** Whether a name means doing nothing. */
+/** Whether a name means waiting, as the server decides it. */
 export function isWaiting(name: string): boolean {
   return WAITING_NAME.test(name);
 }

@@ -24,8 +24,6 @@ _GPU_WINDOW_NS = 600 * 10**9
 _GPU_POINTS = 20
 _GPU_LINES = 500
 """The most lines that a range query returns."""
-_METRICS = ("reward", "score", "return", "kl", "entropy", "loss", "grad", "throughput", "tokens", "length", "lr")
-"""Parts of metric names, most interesting first."""
 
 
 def sparkline(values: list[float], width: int, bounds: tuple[float, float] | None = None) -> str:
@@ -65,6 +63,7 @@ def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[st
     if finished:
         found["breakdown"] = source.ask("steps/breakdown", first=finished[-1], last=finished[-1])
         found["metrics"] = source.ask("steps/metrics", first=finished[0], last=steps[-1]["step"])
+        found["interest"] = {row["name"]: row["interest"] for row in source.ask("metrics")}
     return found
 
 
@@ -179,13 +178,9 @@ def _metric_lines(found: dict[str, Any], width: int, room: int) -> list[str]:
     for row in found.get("metrics", []):
         series.setdefault(row["name"], []).append(float(row["average"]))
     chosen = [name for name in found["chosen"] if name in series]
-    others = sorted(series.keys() - set(chosen), key=lambda name: (_interest(name), name))
+    others = sorted(series.keys() - set(chosen), key=lambda name: (found["interest"].get(name, 0), name))
     names = [*chosen, *others][:room]
     return [f" {name[-24:]:<24} {series[name][-1]:>10.4g}  {sparkline(series[name], width - 39)}" for name in names]
-
-
-def _interest(name: str) -> int:
-    return next((place for place, part in enumerate(_METRICS) if part in name.lower()), len(_METRICS))
 
 
 def _work_lines(found: dict[str, Any], room: int) -> list[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from rl_insight.diagnosis.names import canonical_name
 from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import LossRow, ProcessRow, SeriesRow
 from rl_insight.diagnosis.span_table import SpanTable
+from rl_insight.metrics.canonical import HARDWARE_PREFIXES, canonical_name
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.step_counters import step_counter
 
-HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
 _PROCESSES = """
     SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, last_seen_ns, final,
         delay_ns IS NOT NULL, clock_offset_ns
@@ -128,7 +128,7 @@ class RunCatalog:
         is_hardware = name.startswith(HARDWARE_PREFIXES) and "source" in read_object(labels)
         owner = self.processes.get(process)
         is_target = owner is None or owner.is_target
-        is_known = is_hardware or canonical_name(name) is not None
+        is_known = is_hardware or canonical_name(name) is not None or step_counter(name) is not None
         if is_known:
             self.series[number] = SeriesRow(number, process, name, kind, read_object(labels))
         return is_known, not is_hardware and kind != "histogram" and not is_target

@@ -11,12 +11,12 @@ from math import isfinite
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
-from rl_insight.diagnosis.names import canonical_name
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import SECOND, SampleRow
 from rl_insight.diagnosis.span_table import SpanTable, joined
-from rl_insight.diagnosis.steps import Step, StepBook
+from rl_insight.diagnosis.steps import ObservedStep, StepBook
 from rl_insight.diagnosis.tracks import Metrics
+from rl_insight.metrics.canonical import canonical_name
 from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.queries.step_counters import STEP_COUNTERS, TOGETHER_NS, step_counter
 from rl_insight.store.queries.steps import StepWindow, counted_step, leadership
@@ -112,7 +112,7 @@ class CountedSteps:
         self._held = deque([later] if later.size else [])
         return held.take((start_ns <= held.start_ns) & (held.start_ns < end_ns))
 
-    def advance(self, as_of_ns: int, steps: StepBook | None) -> list[Step]:
+    def advance(self, as_of_ns: int, steps: StepBook | None) -> list[ObservedStep]:
         """Process the records up to a time; returns the finished steps, which are added to `steps`.
 
         Without `steps`, only samples are assigned: the spans of the run carry their steps.
@@ -148,7 +148,9 @@ class CountedSteps:
         name = step_counter(series.name) if series.kind == "gauge" and isfinite(sample.value) else None
         return None if name is None else STEP_COUNTERS.index(name)
 
-    def _close(self, counted: SampleRow, cluster: list[SampleRow], process: int, steps: StepBook) -> Step | None:
+    def _close(
+        self, counted: SampleRow, cluster: list[SampleRow], process: int, steps: StepBook
+    ) -> ObservedStep | None:
         number, end_ns = int(counted.value), counted.time_ns
         start_ns = self._marked_ns.get(process) or self._first_start_ns(end_ns, cluster)
         self._marked_ns[process] = end_ns

@@ -11,7 +11,7 @@ from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, PaceBook
 from rl_insight.diagnosis.counted import CountedSteps, Leaders
 from rl_insight.diagnosis.feed import Feed, Tick
 from rl_insight.diagnosis.hardware import HardwareBook
-from rl_insight.diagnosis.names import canonical_name, state_kind
+from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, Durations, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
@@ -26,9 +26,10 @@ from rl_insight.diagnosis.rows import (
     ended_between,
 )
 from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
-from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
+from rl_insight.diagnosis.steps import WARM_UP_STEPS, ObservedStep, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness, silence_ns
+from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.queries.overdue import LEAST_SEEN, limit_s
@@ -55,7 +56,7 @@ class RunModel:
         self.processes = feed.processes
         self.lanes = feed.lanes
         self.steps = StepBook(feed.names)
-        self.new_steps: list[Step] = []
+        self.new_steps: list[ObservedStep] = []
         self.lead: str | None = None
         """The role whose steps are the run's steps."""
         self.has_span_steps = False
@@ -227,7 +228,7 @@ class RunModel:
         is_noted = spans.is_state & (steps != NO_STEP)
         self.roles.add(spans.take(is_noted), steps[is_noted])
 
-    def _apply_samples(self, samples: list[SampleRow]) -> list[Step]:
+    def _apply_samples(self, samples: list[SampleRow]) -> list[ObservedStep]:
         """Add samples; returns the steps that a step counter ended."""
         for sample in samples:
             series = self._feed.series[sample.series_id]
@@ -245,14 +246,14 @@ class RunModel:
             self.lead = self._counted.lead
         return counted
 
-    def _close_steps(self, marks: list[MarkRow], counted: list[Step]) -> list[Step]:
+    def _close_steps(self, marks: list[MarkRow], counted: list[ObservedStep]) -> list[ObservedStep]:
         for mark in marks:
             self.last_activity_ns = max(self.last_activity_ns, mark.last_ns)
         if self.has_span_steps:
             return self.steps.close(self.as_of_ns, has_ended=self.lead_has_ended())
         return counted + [step for mark in marks if (step := self._note_mark(mark)) is not None]
 
-    def _note_mark(self, mark: MarkRow) -> Step | None:
+    def _note_mark(self, mark: MarkRow) -> ObservedStep | None:
         """Add a mark; returns the step that it ends."""
         process = self.processes[mark.process]
         if mark.step is not None and (self.lead is None or leadership(process.role) > leadership(self.lead)):

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.names import CANONICAL
 from rl_insight.diagnosis.robust import baseline
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.signals import Observation, Signal, fact
-from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
+from rl_insight.diagnosis.steps import WARM_UP_STEPS, ObservedStep
 from rl_insight.diagnosis.tracks import Track
+from rl_insight.metrics.canonical import CANONICAL
 from rl_insight.schema.names import Severity
 from rl_insight.words import number_text
 
@@ -168,7 +168,7 @@ class StepRule(Rule):
                 yield Observation(step.end_ns, step.number, signals, step.start_ns)
 
     @abstractmethod
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         """Return the faults in a step; None if the step cannot be judged."""
 
 

@@ -11,7 +11,7 @@ from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rules import make_rules
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.findings import Coverage, Finding, muted_rules
 
@@ -152,7 +152,7 @@ class LiveDiagnosis:
         return self._diagnosis.model.has_ended()
 
     @property
-    def last_step(self) -> Step | None:
+    def last_step(self) -> ObservedStep | None:
         """The step that finished last; None before the first one."""
         closed = self._diagnosis.model.steps.closed
         return closed[-1] if closed else None

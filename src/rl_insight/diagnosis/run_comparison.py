@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from rl_insight.diagnosis.names import canonical_name
+from rl_insight.metrics.canonical import Quantity, quantity_metrics
 from rl_insight.store.queries import (
     Breakdown,
     ConfigDifference,
@@ -35,7 +34,7 @@ _NOTABLE: Final = 0.05
 _NAMED_PHASES: Final = 2
 _NAMED_KEYS: Final = 3
 TimeKind = Literal["step", "phase", "idle", "span"]
-_THROUGHPUT = re.compile(r"throughput|tokens?_per_sec|tokens?_per_s$|samples_per_sec", re.IGNORECASE)
+_NAMED_QUANTITIES: Final[tuple[Quantity, ...]] = ("reward", "throughput")
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -256,10 +255,9 @@ def _time_words(times: Sequence[Pair]) -> list[str]:
 
 
 def _metric_words(metrics: Sequence[Pair]) -> list[str]:
-    chosen = [
-        next((pair for pair in metrics if canonical_name(pair.name) == "reward"), None),
-        next((pair for pair in metrics if _THROUGHPUT.search(pair.name)), None),
-    ]
+    by_name = {pair.name: pair for pair in metrics}
+    shown = quantity_metrics(by_name)
+    chosen = [by_name.get(shown.get(quantity, "")) for quantity in _NAMED_QUANTITIES]
     return [
         f"{pair.name} is {number_text(pair.second)} instead of {number_text(pair.first)} ({pair.change:+.0%})"
         for pair in chosen

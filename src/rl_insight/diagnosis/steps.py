@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Step:
+class ObservedStep:
     """A finished step, from its start to the start of the next one; aligned nanoseconds."""
 
     number: int
@@ -69,7 +69,7 @@ class StepBook:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self.closed: list[Step] = []
+        self.closed: list[ObservedStep] = []
         self._drafts: dict[Key, _Draft] = {}
         self._done: set[Key] = set()
         self._in_generation: dict[int, int] = {}
@@ -157,7 +157,7 @@ class StepBook:
         draft.kinds |= kinds & _SPECIAL
         draft.states.append(state_columns(spans, spans.segment == STATE_INTERVAL))
 
-    def close(self, as_of_ns: int, *, has_ended: bool) -> list[Step]:
+    def close(self, as_of_ns: int, *, has_ended: bool) -> list[ObservedStep]:
         """Return the steps that have finished and settled, in order."""
         ordered = sorted(self._drafts.values(), key=lambda draft: draft.start_ns)
         found = []
@@ -171,16 +171,16 @@ class StepBook:
                 break
         return found
 
-    def _close(self, draft: _Draft, end_ns: int) -> Step:
+    def _close(self, draft: _Draft, end_ns: int) -> ObservedStep:
         del self._drafts[draft.generation, draft.number]
         self._done.add((draft.generation, draft.number))
         return self._finish(draft, end_ns)
 
-    def _finish(self, draft: _Draft, end_ns: int) -> Step:
+    def _finish(self, draft: _Draft, end_ns: int) -> ObservedStep:
         place = self._in_generation.get(draft.generation, 0)
         self._in_generation[draft.generation] = place + 1
         is_warm_up = place < WARM_UP_STEPS
-        step = Step(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), is_warm_up, draft.generation)
+        step = ObservedStep(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), is_warm_up, draft.generation)
         step.phases, step.covered_s = self._breakdown(draft, end_ns)
         self.closed.append(step)
         self.total += 1
@@ -190,14 +190,14 @@ class StepBook:
 
     def add(
         self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, spans: SpanTable | None
-    ) -> Step:
+    ) -> ObservedStep:
         """Add a finished step, with the spans of the leading role that began in it."""
         draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
         if spans is not None and spans.size:
             self._add(draft, spans)
         return self._finish(draft, end_ns)
 
-    def mark(self, number: int, time_ns: int, generation: int) -> Step | None:
+    def mark(self, number: int, time_ns: int, generation: int) -> ObservedStep | None:
         """Add the first metric of a step, in runs where only metrics carry steps; returns the step it ends."""
         before = self._last_mark
         if before is not None and before[0] == number:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 
-from rl_insight.diagnosis.names import CANONICAL, canonical_name
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.store.queries.step_counters import normalized
+from rl_insight.metrics.canonical import CANONICAL, canonical_name
+from rl_insight.schema.names import normalized
 
 SETTLED_NS = 3 * SECOND
 _SAME_NS = 60 * SECOND

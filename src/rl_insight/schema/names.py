@@ -1,4 +1,4 @@
-"""Shared names: valid Prometheus names, reserved labels, kinds of spans and events, severities."""
+"""Shared names: valid Prometheus names, reserved labels, kinds of spans and events, severities, words for waiting."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 """Of findings and alerts, the least severe first."""
 
 _HOST_LABELS: Final = ("host", "node", "hostname", "Hostname")
+_WAITING_WORDS = (
+    "wait", "waits", "waiting", "idle", "blocked", "barrier", "starved", "paused", "queued", "pending", "bubble",
+    "bubbles", "sleep", "sleeping",
+)  # fmt: skip
+_LOWER = "|".join(form for word in _WAITING_WORDS for form in (word, word.upper()))
+_CAPITALIZED = "|".join(word.capitalize() for word in _WAITING_WORDS)
+WAITING_PATTERN: Final = f"(?:^|[^A-Za-z])(?:{_LOWER})(?![a-z])|(?:^|[^A-Z])(?:{_CAPITALIZED})(?![a-z])"
+"""Matches names with a word that means waiting, also in camel case; a regular expression of Python and of JavaScript.
+
+The page's build copies it, see `scripts/prepare-web`."""
+
+_WAITING = re.compile(WAITING_PATTERN)
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
 _NOT_IN_METRIC = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -53,6 +66,24 @@ def label_name(name: str) -> str:
     if cleaned.startswith("__"):
         cleaned = "_" + cleaned.lstrip("_")
     return f"_{cleaned}" if not cleaned or cleaned[0].isdigit() else cleaned
+
+
+def normalized(name: str) -> str:
+    """Return a metric, state or role name in normalized form, for comparison.
+
+    >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
+    ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
+    """
+    return _SEPARATORS.sub("_", name.lower()).strip("_")
+
+
+def is_waiting(name: str) -> bool:
+    """Return whether the name of a state, phase or span means waiting: the time counts as idle.
+
+    >>> [is_waiting(name) for name in ("wait_for_samples", "trainer/idle", "waitForBatch", "await_nothing", "generate")]
+    [True, True, True, False, False]
+    """
+    return _WAITING.search(name) is not None
 
 
 def process_name(role: str | None, rank: int | None, otherwise: str = "process") -> str:

@@ -12,7 +12,7 @@ import msgspec
 from rl_insight.collector.run_activity import GRACE_S
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.diagnosis.settings import make_settings, rules_version
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
 from rl_insight.server.ingest_delay import IngestDelay
@@ -119,7 +119,7 @@ class DiagnosisService:
                     counts[run_id, finding.rule, finding.severity] += 1
         return dict(counts)
 
-    def last_steps(self) -> dict[str, Step]:
+    def last_steps(self) -> dict[str, ObservedStep]:
         """Return the step that finished last in each watched run."""
         return {run_id: step for run_id, one in self._shown().items() if (step := one.diagnosis.last_step) is not None}
 

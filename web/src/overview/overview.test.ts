@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { Breakdown, Step } from "../api";
+import type { Breakdown, Metric, Step } from "../api";
 import { type Severity, severityClass, toneOf } from "../tones";
-import { chooseMetric, otherMetrics } from "./chosenMetrics";
+import { metricOf, otherMetrics } from "./chosenMetrics";
 import { barsOf, insideOf, stepSeconds } from "./stepTimes";
 
 const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
@@ -72,22 +72,29 @@ test("severities are painted as they are named", () => {
   ]);
 });
 
-describe("metrics are chosen by the names that frameworks use", () => {
-  test.each([
-    ["reward", ["reward_std", "reward_by_task", "reward_mean"], "reward_mean"],
-    ["reward", ["critic_rewards_mean", "loss"], "critic_rewards_mean"],
-    ["reward", ["reward_max"], "reward_max"],
-    ["reward", ["loss"], undefined],
-    ["throughput", ["throughput_tokens_per_s", "tool_rate"], "throughput_tokens_per_s"],
-    ["throughput", ["perf_throughput"], "perf_throughput"],
-    ["staleness", ["staleness_max", "staleness_mean"], "staleness_mean"],
-  ] as const)("%s from %j", (wish, names, expected) => {
-    expect(chooseMetric(names, wish)).toBe(expected);
+describe("metrics of the overview", () => {
+  const metric = (name: string, interest: number, quantity: Metric["quantity"] = null): Metric => ({
+    name,
+    interest,
+    quantity,
+    kind: "gauge",
+    documentation: "",
+    series: 1,
+    labels: [],
+  });
+  test("the server says which metric shows a quantity", () => {
+    const listed = [metric("val/reward_mean", 0), metric("critic/rewards/mean", 0, "reward"), metric("lr", 8)];
+    expect(metricOf(listed, "reward")).toBe("critic/rewards/mean");
+    expect(metricOf(listed, "throughput")).toBeUndefined();
   });
   test("other metrics fill the remaining room", () => {
-    expect(otherMetrics(["zeta", "kl", "loss", "reward", "gpu_memory_total_bytes"], ["reward"], 2)).toEqual([
-      "loss",
-      "kl",
-    ]);
+    const listed = [
+      metric("zeta", 9),
+      metric("kl", 4),
+      metric("loss", 3),
+      metric("reward", 0, "reward"),
+      metric("gpu_memory_total_bytes", 10),
+    ];
+    expect(otherMetrics(listed, ["reward"], 2)).toEqual(["loss", "kl"]);
   });
 });

@@ -15,6 +15,8 @@ const metric = (name: string, kind: string, labels: string[] = []) => ({
   documentation: "",
   series: 2,
   labels,
+  quantity: null,
+  interest: 0,
 });
 const lines = (name: string, time: SeriesSums[], parts: Partial<MetricLines> = {}): MetricLines => ({
   name,

@@ -46,7 +46,7 @@ export default function Metrics({ run }: ViewProps) {
   const [also, setAlso] = useUrlState("also", []);
   const saved = useSavedViews();
   const pinned = saved.pins.filter((name) => known.some((metric) => metric.name === name));
-  const usual = pinned.length > 0 ? pinned : byInterest(known.map((metric) => metric.name)).slice(0, FIRST_SHOWN);
+  const usual = pinned.length > 0 ? pinned : byInterest(known).slice(0, FIRST_SHOWN);
   const shown = chosen.length > 0 ? chosen : usual;
   const found = shown.flatMap((name) => known.filter((metric) => metric.name === name));
   const settings = useSettings(run, found, also.length > 0);

@@ -10,7 +10,7 @@ import { Troubles } from "../overview/Troubles";
 import { GpuPanel } from "../overview/GpuPanel";
 import { OpenWorkPanel } from "../overview/OpenWorkPanel";
 import { WhoIsSlow } from "../overview/WhoIsSlow";
-import { chooseMetric, otherMetrics } from "../overview/chosenMetrics";
+import { metricOf, otherMetrics } from "../overview/chosenMetrics";
 import { ComparisonPanel } from "../overview/ComparisonPanel";
 import { CriticalPathPanel } from "../overview/CriticalPathPanel";
 import { StepPanel } from "../overview/StepPanel";
@@ -47,16 +47,17 @@ export default function Overview({ run }: ViewProps) {
   const band = chosenSteps === null ? null : ([chosenSteps.first - 0.5, chosenSteps.last + 0.5] as const);
   const metrics = useStepMetrics(run, steps);
   const byStep = useMemo(() => seriesByName(metrics ?? []), [metrics]);
-  const names = [...byStep.keys()];
+  const known = useAnswer("metrics", { run }, { everyMs: 10_000 });
+  const listed = (known.data ?? []).filter((metric) => byStep.has(metric.name));
   const chosen = {
-    reward: chooseMetric(names, "reward"),
-    throughput: chooseMetric(names, "throughput"),
-    staleness: chooseMetric(names, "staleness"),
+    reward: metricOf(listed, "reward"),
+    throughput: metricOf(listed, "throughput"),
+    staleness: metricOf(listed, "staleness"),
   };
   const shown = [chosen.reward, chosen.throughput, chosen.staleness].filter((name) => name !== undefined);
   const pinned = useSavedViews().pins.filter((name) => byStep.has(name) && !shown.includes(name));
   const wanted = [...shown, ...pinned];
-  const charts = [...wanted, ...otherMetrics(names, wanted, Math.max(0, 3 - wanted.length))];
+  const charts = [...wanted, ...otherMetrics(listed, wanted, Math.max(0, 3 - wanted.length))];
   if (lanes.error !== undefined && lanes.data === undefined)
     return <EmptyState title="No response" text={lanes.error} />;
 

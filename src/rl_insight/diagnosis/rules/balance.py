@@ -12,7 +12,7 @@ from rl_insight.diagnosis.names import is_rollout
 from rl_insight.diagnosis.robust import Interval, length_s, overlap_s, union
 from rl_insight.diagnosis.rule import Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.words import share_text
 
 _MAX_PROCESSES = 64
@@ -32,7 +32,7 @@ class Share:
     busy: list[Interval]
 
 
-def share_of(model: RunModel, role: str, step: Step) -> Share | None:
+def share_of(model: RunModel, role: str, step: ObservedStep) -> Share | None:
     """Return how the processes of a role spent a step; None if they record no states."""
     key = (share_of, role, step.generation, step.number)
     if key not in model.memo:
@@ -41,7 +41,7 @@ def share_of(model: RunModel, role: str, step: Step) -> Share | None:
     return found
 
 
-def _share_of(model: RunModel, role: str, step: Step) -> Share | None:
+def _share_of(model: RunModel, role: str, step: ObservedStep) -> Share | None:
     waiting, idle = [], []
     waits: list[Interval] = []
     busy_of_role: list[Interval] = []
@@ -77,7 +77,7 @@ class _Balance(StepRule):
     requires = Input(_follower, "states of the trainer and of the rollout in different processes")
     rank = 80
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         follower = _follower(model)
         if follower is None or model.lead is None or step.seconds <= 0 or step.kind - {"sync"}:
             return None
@@ -88,7 +88,7 @@ class _Balance(StepRule):
         return [] if signal is None else [signal]
 
     @abstractmethod
-    def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
+    def _compare(self, step: ObservedStep, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
         """Return the fault between the two sides, if there is one."""
 
 
@@ -100,7 +100,7 @@ class RolloutBound(_Balance):
     )
     remedy = "Give the rollout more GPUs or replicas, tune the engine, or let training overlap with generation."
 
-    def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
+    def _compare(self, step: ObservedStep, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
         if lead.waiting < self["waiting"] or other.idle > self["idle"]:
             return None
         return Signal(
@@ -122,7 +122,7 @@ class TrainerBound(_Balance):
     )
     remedy = "Give the trainer more GPUs or a larger micro-batch, or shrink the rollout."
 
-    def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:  # noqa: ARG002
+    def _compare(self, step: ObservedStep, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:  # noqa: ARG002
         if other.waiting < self["waiting"] or lead.idle > self["idle"]:
             return None
         return Signal(
@@ -141,7 +141,7 @@ class SyncOverhead(_Balance):
     remedy = "Check what is open while both wait: the weight sync, a save, the data loader, or a queue."
     parameters = (Parameter("waiting", 0.3, "Share of the step in which both wait"),)
 
-    def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
+    def _compare(self, step: ObservedStep, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
         joint = overlap_s(lead.waits, other.waits) / step.seconds
         if joint < self["waiting"]:
             return None
@@ -167,13 +167,13 @@ class SerialAsync(_Balance):
     )
     parameters = (Parameter("overlap", 0.1, "Overlap as a share of the shorter of the two"),)
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         staleness = model.metrics.at("staleness_mean", step.number)
         if staleness is None or staleness < 0.5:
             return None  # runs that do not allow old samples are serial on purpose
         return super()._look(model, step)
 
-    def _compare(self, step: Step, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
+    def _compare(self, step: ObservedStep, lead: Share, other: Share, leader: str, follower: str) -> Signal | None:
         shorter = min(length_s(lead.busy), length_s(other.busy))
         if shorter < 0.1 * step.seconds:
             return None

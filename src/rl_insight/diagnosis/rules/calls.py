@@ -14,7 +14,7 @@ from rl_insight.diagnosis.robust import chance_of, median, quantile
 from rl_insight.diagnosis.rule import Parameter, StepRule
 from rl_insight.diagnosis.rules.shares import StepShare
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.words import ratio_text, seconds_text, share_text
 
 _WINDOW = 5
@@ -27,7 +27,7 @@ _USUAL_ERRORS = 0.01
 """Share of calls that fail in a healthy run."""
 
 
-def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int | None = None) -> list[Call]:
+def recent_calls(model: RunModel, key: tuple[str, str], step: ObservedStep, enough: int | None = None) -> list[Call]:
     """Return the calls that ended in the last steps up to one; with `enough`, that many, or all of the step if more."""
     closed = model.steps.closed
     last = next(place for place in range(len(closed) - 1, -1, -1) if closed[place] is step)
@@ -84,11 +84,11 @@ class SlowTool(_CallRule):
     def _begin(self) -> None:
         self._histories: dict[tuple[str, str], _CallHistory] = {}
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         found = [self._compare(model, key, step) for key in _keys(model, self.kind)]
         return [signal for signal in found if signal is not None]
 
-    def _compare(self, model: RunModel, key: tuple[str, str], step: Step) -> Signal | None:
+    def _compare(self, model: RunModel, key: tuple[str, str], step: ObservedStep) -> Signal | None:
         history = self._histories.setdefault(key, _CallHistory())
         new = [call.seconds for call in model.calls_between(key, step.start_ns, step.end_ns)]
         recent = [call.seconds for call in recent_calls(model, key, step, _ENOUGH_CALLS)]
@@ -110,7 +110,12 @@ class SlowTool(_CallRule):
         return None
 
     def _signal(
-        self, model: RunModel, key: tuple[str, str], step: Step, compared: tuple[str, float, float], ratio: float
+        self,
+        model: RunModel,
+        key: tuple[str, str],
+        step: ObservedStep,
+        compared: tuple[str, float, float],
+        ratio: float,
     ) -> Signal:
         name = key[1] or key[0]
         what, slow_s, before_s = compared
@@ -154,10 +159,10 @@ class ToolErrors(_CallRule):
         self._before: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         """By tool: the number of calls in each of the last good steps, and how many of them failed."""
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         return list(self._failing(model, step))
 
-    def _failing(self, model: RunModel, step: Step) -> Iterator[Signal]:
+    def _failing(self, model: RunModel, step: ObservedStep) -> Iterator[Signal]:
         for key in _keys(model, self.kind):
             calls = recent_calls(model, key, step)
             failed = [call for call in calls if call.failed]
@@ -181,7 +186,7 @@ class ToolErrors(_CallRule):
                 evidence=[fact("failed", share, "", f"limit {share_text(self['share'])}"), fact("calls", len(calls))],
             )
 
-    def _are_many(self, key: tuple[str, str], calls: list[Call], failed: list[Call], step: Step) -> bool:
+    def _are_many(self, key: tuple[str, str], calls: list[Call], failed: list[Call], step: ObservedStep) -> bool:
         """Return whether more calls failed than one in a hundred or than usual, beyond chance."""
         before = self._before.setdefault(key, deque(maxlen=_GOOD_STEPS))
         usual = max(_USUAL_ERRORS, sum(bad for _, bad in before) / max(1, sum(made for made, _ in before)))
@@ -213,12 +218,12 @@ class SlowReward(StepShare):
     def _begin(self) -> None:
         self._phases = _SlowScoring(self._values)
 
-    def _reported(self, model: RunModel, step: Step) -> tuple[float, str]:
+    def _reported(self, model: RunModel, step: ObservedStep) -> tuple[float, str]:
         seconds = {track.name: track.at(step.number) or 0.0 for track in model.metrics.all(self.metric)}
         name = max(seconds, key=seconds.__getitem__, default="")
         return seconds.get(name, 0.0), name
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         seconds, name = self._seconds_of(model, step)
         if seconds <= max(self["share"] * step.seconds, 0.2):
             return self._phases._look(model, step)

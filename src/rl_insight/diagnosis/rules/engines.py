@@ -12,7 +12,7 @@ from rl_insight.diagnosis.robust import baseline, median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import PERSISTENT, DeviceRule, Parameter, StepRule, TickRule, engine_input
 from rl_insight.diagnosis.signals import Signal, culprit_of, fact, where
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.schema.names import Severity
 from rl_insight.words import ratio_text, seconds_text, share_text
 
@@ -232,7 +232,7 @@ class ColdPrefixCache(StepRule):
     def _begin(self) -> None:
         self._before: dict[str, deque[float]] = {}
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         start_ns = model.steps.closed[-_WINDOW:][0].start_ns
         rates = {
             instance: rate

@@ -15,7 +15,7 @@ from rl_insight.diagnosis.robust import median, theil_sen
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import GPUS, HOSTS, DeviceRule, Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, culprit_of, fact
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.words import number_text, seconds_text, share_text, size_text
 
 _WINDOW = Parameter("window_s", 60, "Window, in seconds")
@@ -303,7 +303,7 @@ class GpuIdleInRollout(StepRule):
     def _begin(self) -> None:
         self._steps: deque[dict[str, list[float]]] = deque(maxlen=5)
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         self._steps.append(self._readings(model, step))
         if step is not model.new_steps[-1]:
             return None  # the windows of steps that close together overlap: the last one covers them all
@@ -328,7 +328,7 @@ class GpuIdleInRollout(StepRule):
         ]
         return found if 2 * len(found) <= len(means) or not are_several else []
 
-    def _readings(self, model: RunModel, step: Step) -> dict[str, list[float]]:
+    def _readings(self, model: RunModel, step: ObservedStep) -> dict[str, list[float]]:
         """Return each host's readings in a step while it generated."""
         hosts = {gpu.host for gpu in model.hardware.gpus.values()}
         rollouts = {

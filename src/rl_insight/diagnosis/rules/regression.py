@@ -15,7 +15,7 @@ from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import STEPS, Parameter, StepRule
 from rl_insight.diagnosis.rules.rewards import reported_changes
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.schema.names import Severity
 from rl_insight.words import ratio_text, seconds_text
 
@@ -124,11 +124,11 @@ class StepRegression(StepRule):
     def _begin(self) -> None:
         self._baselines: dict[tuple[int, frozenset[str]], _Baseline] = {}
         self._recent: deque[float] = deque(maxlen=STEPS.window)
-        self._first: Step | None = None
+        self._first: ObservedStep | None = None
         """Where the last steps became slow."""
         self._states: deque[frozenset[str]] = deque(maxlen=_RARE_STEPS)
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         baseline = self._baselines.setdefault((step.generation, step.kind), _Baseline())
         taken = self._taken(model, step)
         baseline.note(taken)
@@ -149,7 +149,7 @@ class StepRegression(StepRule):
         self._first = self._first or step
         return [self._signal(model, step, taken, baseline, phase)]
 
-    def _taken(self, model: RunModel, step: Step) -> _Taken:
+    def _taken(self, model: RunModel, step: ObservedStep) -> _Taken:
         tracks = [track for canonical in _TIMES for track in model.metrics.all(canonical)]
         reported = {track.name: seconds for track in tracks if (seconds := track.at(step.number)) is not None}
         phases = dict(step.phases) or reported
@@ -208,7 +208,7 @@ class StepRegression(StepRule):
             allowed_s = max(allowed_s, 1.1 * max(series.seconds) - usual_s)
         return seconds > usual_s * longer + allowed_s and series.is_shifted(self["errors"])
 
-    def _signal(self, model: RunModel, step: Step, taken: _Taken, baseline: _Baseline, phase: str) -> Signal:
+    def _signal(self, model: RunModel, step: ObservedStep, taken: _Taken, baseline: _Baseline, phase: str) -> Signal:
         usual_s = median(baseline.total.seconds)
         now_s = median([seconds for seconds in self._recent if seconds])
         before = baseline.phases[phase].seconds if phase else ()
@@ -229,7 +229,7 @@ class StepRegression(StepRule):
             ],
         )
 
-    def _judge(self, model: RunModel, step: Step, ratio: float) -> tuple[Severity, str]:
+    def _judge(self, model: RunModel, step: ObservedStep, ratio: float) -> tuple[Severity, str]:
         """Return the severity and the reason: intentional changes and temporary slowdowns do not deserve a warning."""
         first = self._first or step
         if reported := reported_changes(model, first.number):

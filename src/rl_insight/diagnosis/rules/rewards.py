@@ -22,7 +22,7 @@ from rl_insight.diagnosis.rule import (
 )
 from rl_insight.diagnosis.rules.calls import ToolErrors
 from rl_insight.diagnosis.signals import Signal, fact
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.schema.names import Severity
 from rl_insight.words import number_text, share_text
 
@@ -171,7 +171,7 @@ class FailingReward(StepRule):
         self._zero: deque[float] = deque(maxlen=30)
         self._first: int | None = None
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         failing = self._errors._look(model, step)
         if failing:
             return failing

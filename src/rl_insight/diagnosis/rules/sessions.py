@@ -9,14 +9,14 @@ from rl_insight.diagnosis.robust import Interval, overlap_s, quantile
 from rl_insight.diagnosis.rows import SessionRow
 from rl_insight.diagnosis.rule import SESSIONS, Confirmation, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.words import ratio_text, seconds_text, share_text
 
 _LEAST = 16
 _WASTED = frozenset({"dropped", "cancelled"})
 
 
-def _waits(model: RunModel, step: Step) -> list[Interval]:
+def _waits(model: RunModel, step: ObservedStep) -> list[Interval]:
     """Return when the leading role waited in a step."""
     for process in model.workers():
         if process.role == model.lead and process.number in model.activity:
@@ -42,7 +42,7 @@ class LongTail(StepRule):
     rank = 65
     explains = frozenset({"rollout_bound", "step_regression"})
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         sessions = [one for one in model.sessions_between(step.start_ns, step.end_ns) if one.seconds > 0]
         if len(sessions) < _LEAST:
             return None
@@ -100,7 +100,7 @@ class WastedSamples(StepRule):
     requires = SESSIONS
     rank = 66
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         closed = model.steps.closed[-5:]
         sessions = model.sessions_between(closed[0].start_ns, step.end_ns)
         if len(sessions) < _LEAST:
@@ -150,7 +150,7 @@ class StaleEngineWeights(StepRule):
             return "no numeric model versions: pass model_version to rl_insight.session"
         return super().missing(model)
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         finished = model.sessions_between(step.start_ns, step.end_ns)
         versions = [int(text) for one in finished if (text := one.model_version or "").isdecimal()]
         if not versions:

@@ -8,11 +8,12 @@ from collections import deque
 from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.names import CANONICAL, state_kind
+from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import baseline
 from rl_insight.diagnosis.rule import AT_ONCE, Input, Parameter, StepRule
 from rl_insight.diagnosis.signals import Signal, fact, saving
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
+from rl_insight.metrics.canonical import CANONICAL
 from rl_insight.schema.names import Severity
 from rl_insight.words import seconds_text, share_text
 
@@ -36,14 +37,14 @@ class StepShare(StepRule):
             return super().missing(model)
         return f"no {self.inputs()}"
 
-    def _seconds_of(self, model: RunModel, step: Step) -> tuple[float, str]:
+    def _seconds_of(self, model: RunModel, step: ObservedStep) -> tuple[float, str]:
         """Return how long it took in a step, and its name: by states, or else by metrics."""
         states = {name: seconds for name, seconds in step.phases.items() if state_kind(name) == self.kind}
         if seconds := sum(states.values()):
             return seconds, max(states, key=states.__getitem__)
         return self._reported(model, step)
 
-    def _reported(self, model: RunModel, step: Step) -> tuple[float, str]:
+    def _reported(self, model: RunModel, step: ObservedStep) -> tuple[float, str]:
         track = model.metrics.track(self.metric)
         seconds = None if track is None else track.at(step.number)
         return (0.0, "") if track is None or seconds is None else (seconds, track.name)
@@ -61,7 +62,7 @@ class StepShare(StepRule):
             evidence=[fact(name, seconds, "s", f"{per} {seconds_text(of_s)}")],
         )
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         seconds, name = self._seconds_of(model, step)
         if seconds <= max(self["share"] * step.seconds, self["floor_s"]):
             return []
@@ -88,7 +89,7 @@ class SlowWeightSync(StepShare):
     def _begin(self) -> None:
         self._before: deque[float] = deque(maxlen=30)
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         seconds, name = self._seconds_of(model, step)
         if not name:
             return None
@@ -117,7 +118,7 @@ class _OccasionalShare(StepShare):
     def _limit_s(self, model: RunModel) -> float:
         """Return how long it may take each time."""
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         seconds, name = self._seconds_of(model, step)
         limit_s = self._limit_s(model)
         if seconds > max(limit_s, self["floor_s"]):
@@ -195,7 +196,7 @@ class SwitchOverhead(StepShare):
     rank = 60
     kind, metric, what = "switch", "switch_time", "switching"
 
-    def _reported(self, model: RunModel, step: Step) -> tuple[float, str]:
+    def _reported(self, model: RunModel, step: ObservedStep) -> tuple[float, str]:
         tracks = [(track, track.at(step.number)) for track in model.metrics.all(self.metric)]
         switches = [(track.name, seconds) for track, seconds in tracks if seconds is not None]
         return sum(seconds for _, seconds in switches), switches[0][0] if switches else ""
@@ -225,7 +226,7 @@ class UnattributedTime(StepRule):
     def _begin(self) -> None:
         self._before: dict[frozenset[str], deque[float]] = {}
 
-    def _look(self, model: RunModel, step: Step) -> list[Signal] | None:
+    def _look(self, model: RunModel, step: ObservedStep) -> list[Signal] | None:
         if not step.phases:
             return None
         uncovered = max(0.0, step.seconds - step.covered_s)

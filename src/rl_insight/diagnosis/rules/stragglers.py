@@ -20,7 +20,7 @@ from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import NUMBERED_STEPS, PERSISTENT, Parameter, RoleRule
 from rl_insight.diagnosis.rules.peers import OWN_WORK, Slow, SlowHosts, host_signal, saved_by, what_if
 from rl_insight.diagnosis.signals import Observation, Signal, culprit_of, fact, saving, where
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.words import ratio_text, seconds_text, size_text
 
 _BYTES = ("network_sent_bytes", "network_received_bytes")
@@ -159,7 +159,7 @@ class Straggler(RoleRule):
             evidence=[fact(slow.name, slow.seconds, "s", f"median of the lanes {seconds_text(slow.usual_s)}")],
         )
 
-    def _phases(self, model: RunModel, step: Step, step_s: float) -> Iterator[Observation]:
+    def _phases(self, model: RunModel, step: ObservedStep, step_s: float) -> Iterator[Observation]:
         """Compare the session phases of processes over the last steps."""
         window = model.steps.closed[-_WINDOW_STEPS:]
         since = window[0].start_ns

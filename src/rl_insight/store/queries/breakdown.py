@@ -7,20 +7,19 @@ asyncio, their time is divided evenly among their names, so that a lane adds up 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_insight.schema.names import is_waiting
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import covered_until, merged
 from rl_insight.store.queries.states import States
 from rl_insight.store.queries.steps import StepWindow, finished_steps, leadership
 
 _MAX_INSIDE = 8
-_WAITING = re.compile(r"(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)", re.IGNORECASE)
 
 Integers = NDArray[np.int64]
 
@@ -72,15 +71,6 @@ class RoleIdle(msgspec.Struct, frozen=True):
     """Of an average lane: time without a state or in a waiting state."""
     worst_lane_id: int
     worst_share: float
-
-
-def is_waiting(name: str) -> bool:
-    """Return whether a name means waiting.
-
-    >>> is_waiting("wait_for_samples"), is_waiting("await_nothing")
-    (True, False)
-    """
-    return _WAITING.search(name) is not None
 
 
 def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, now_ns: int | None = None) -> Breakdown:

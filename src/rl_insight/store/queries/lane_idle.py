@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rl_insight.schema.names import is_waiting
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.breakdown import is_waiting
 from rl_insight.store.queries.hotspots import wall_by_lane
 from rl_insight.store.queries.scope import Scope, ScopedSpans
 

@@ -10,6 +10,7 @@ import duckdb
 import msgspec
 
 from rl_insight.metrics import GAUGE, KINDS
+from rl_insight.metrics.canonical import Quantity, interest, quantity_metrics
 from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
@@ -34,6 +35,10 @@ class Metric(msgspec.Struct, frozen=True):
     series: int
     labels: list[str]
     """The names of its labels, without those of the process."""
+    quantity: Quantity | None
+    """Which quantity of the run it shows, for at most one gauge per quantity: `reward`, `throughput` or `staleness`."""
+    interest: int
+    """Its place in the order in which people look at metrics: 0 comes first, equal places by name."""
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -167,7 +172,13 @@ AXES = {
 
 def metrics(cursor: Cursor) -> list[Metric]:
     """Return the metrics with their kinds and labels, by name."""
-    return [Metric(*row) for row in cursor.execute(_METRICS).fetchall()]
+    rows = cursor.execute(_METRICS).fetchall()
+    gauges = [name for name, kind, *_ in rows if kind == GAUGE.name]
+    shown = {(name, GAUGE.name): quantity for quantity, name in quantity_metrics(gauges).items()}
+    return [
+        Metric(name, kind, documentation, series, labels, shown.get((name, kind)), interest(name))
+        for name, kind, documentation, series, labels in rows
+    ]
 
 
 def label_values(cursor: Cursor, label: str, metric: str | None = None) -> list[str]:

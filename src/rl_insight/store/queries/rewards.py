@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from rl_insight.metrics.canonical import quantity_metrics
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.step_counters import normalized
-
-REWARDS: Final = (
-    "critic/rewards/mean", "critic/score/mean", "reward", "reward_mean", "mean_reward", "reward/avg_raw_reward",
-    "rollout/reward", "ppo_actor/task_reward/avg", "rollout/raw_reward", "reward/all/mean", "rollout/reward_mean",
-    "rewards/mean", "objective/scores", "episode_reward_mean",
-)  # fmt: skip
-"""Framework metrics of the mean reward of a step, by preference."""
 
 _GAUGES = """
     SELECT DISTINCT name FROM series
-    WHERE kind = 'gauge' AND (contains(lower(name), 'reward') OR contains(lower(name), 'score'))
+    WHERE kind = 'gauge' AND regexp_matches(name, 'reward|score|return', 'i')
 """
 _LATEST = """
     SELECT avg(value) FROM (
@@ -34,10 +25,7 @@ _OF_SESSIONS = """
 
 def reward_metric(cursor: Cursor) -> str | None:
     """Return the name of the gauge of the mean reward; None if the run has none."""
-    order = {normalized(name): place for place, name in enumerate(REWARDS)}
-    plain = {name: normalized(name).removeprefix("train_") for (name,) in cursor.execute(_GAUGES).fetchall()}
-    known = [(order[text], name) for name, text in plain.items() if text in order]
-    return min(known)[1] if known else None
+    return quantity_metrics(name for (name,) in cursor.execute(_GAUGES).fetchall()).get("reward")
 
 
 def latest_reward(cursor: Cursor) -> float | None:

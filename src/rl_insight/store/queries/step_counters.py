@@ -8,23 +8,18 @@ that time before it logs. Without a reported step time, the first step starts wi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from rl_insight.metrics.canonical import canonical_name
+from rl_insight.schema.names import normalized
 from rl_insight.store.queries.base import Cursor
 
 STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
 """Normalized names of gauges whose value is the step; the first one that a run has counts."""
-STEP_TIMES: Final = (
-    "timing_s/step", "perf/time_per_step", "step_time", "step_time_seconds", "step_time_s", "timing/step",
-    "total_step_time", "perf/step_time", "time/step", "timing/step_total",
-)  # fmt: skip
-"""Framework metrics of the seconds per step."""
 TOGETHER_NS: Final = 200_000_000
 """Metrics within this time were logged by one call: those around a step counter belong to its step."""
 
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
 _SECOND = 1_000_000_000
 # Nearly all runs have no such gauge, and every query about steps runs this.
 _GAUGES = "SELECT series_id, process, name FROM series WHERE kind = 'gauge' AND name ILIKE '%step%'"
@@ -61,18 +56,6 @@ class CountedStep(NamedTuple):
     """When the counter got the step's number."""
 
 
-def normalized(name: str) -> str:
-    """Return a metric or state name in normalized form, for comparison.
-
-    >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
-    ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
-    """
-    return _SEPARATORS.sub("_", name.lower()).strip("_")
-
-
-_STEP_TIMES: Final = frozenset(normalized(name) for name in STEP_TIMES)
-
-
 def step_counter(name: str) -> str | None:
     """Return which of `STEP_COUNTERS` a metric is; None for any other.
 
@@ -95,7 +78,7 @@ def counted_steps(cursor: Cursor) -> list[CountedStep]:
     for counter in sorted(by_counter, key=STEP_COUNTERS.index):
         marks = cursor.execute(_MARKS, {"series": by_counter[counter]}).fetchall()
         if marks:
-            return _steps(cursor, marks, [gauge for gauge in gauges if normalized(gauge[2]) in _STEP_TIMES])
+            return _steps(cursor, marks, [gauge for gauge in gauges if canonical_name(gauge[2]) == "step_time"])
     return []
 
 

@@ -22,10 +22,11 @@ import msgspec
 import numpy as np
 
 from rl_insight.intake import liveness
+from rl_insight.schema.names import normalized
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
 from rl_insight.store.queries.base import Cursor, Parameters, structs
-from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps, normalized
+from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LANE_CLOCK, SERIES_CLOCK, TIMES
 

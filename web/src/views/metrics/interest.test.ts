@@ -1,14 +1,14 @@
 import { expect, it } from "vitest";
 import { byInterest, isHardware } from "./interest";
 
-it("puts rewards first and hardware last", () => {
-  expect(byInterest(["gpu_power_watts", "queue_depth", "policy_kl", "throughput", "reward_mean"])).toEqual([
-    "reward_mean",
-    "throughput",
-    "policy_kl",
-    "queue_depth",
-    "gpu_power_watts",
-  ]);
+it("follows the order of the server, and of names within a place", () => {
+  const metrics = [
+    { name: "gpu_power_watts", interest: 10 },
+    { name: "reward_10", interest: 0 },
+    { name: "reward_9", interest: 0 },
+    { name: "policy_kl", interest: 4 },
+  ];
+  expect(byInterest(metrics)).toEqual(["reward_9", "reward_10", "policy_kl", "gpu_power_watts"]);
 });
 
 it("does not mistake a training metric for hardware", () => {

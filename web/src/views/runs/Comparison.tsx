@@ -27,8 +27,11 @@ function useRunData(run: string): Query<RunData> {
       const steps = await api.steps({ run, limit: MOST_STEPS }, signal);
       const first = steps[0]?.step ?? 0;
       const last = steps.at(-1)?.step ?? 0;
-      const metrics = await api.stepMetrics({ run, first, last: Math.min(last, first + MOST_STEPS - 1) }, signal);
-      return { steps, metrics };
+      const [metrics, listed] = await Promise.all([
+        api.stepMetrics({ run, first, last: Math.min(last, first + MOST_STEPS - 1) }, signal),
+        api.metrics({ run }, signal),
+      ]);
+      return { steps, metrics, listed };
     },
     { everyMs: 5000, keep: false },
   );

@@ -9,11 +9,18 @@ const step = (number: number, seconds: number) => ({
   errors: 0,
 });
 const metric = (number: number, name: string, average: number) => ({ step: number, name, average, last: average });
+const listed = [
+  { name: "gpu_power_watts", kind: "gauge", interest: 10 },
+  { name: "only_here", kind: "gauge", interest: 9 },
+  { name: "reward", kind: "gauge", interest: 0 },
+];
 const one: RunData = {
+  listed,
   steps: [step(0, 1), step(1, 2)],
   metrics: [metric(0, "reward", 0.5), metric(0, "gpu_power_watts", 1), metric(0, "only_here", 1)],
 };
 const other: RunData = {
+  listed,
   steps: [step(1, 3)],
   metrics: [metric(1, "gpu_power_watts", 1), metric(1, "reward", 0.7)],
 };

@@ -1,11 +1,13 @@
 // Two runs side by side: the same quantities by step.
-import type { Step, StepMetric } from "../../api";
+import type { Metric, Step, StepMetric } from "../../api";
 import { stepSeconds } from "../../overview/stepTimes";
 import { byInterest } from "../metrics/interest";
 
 export interface RunData {
   steps: readonly Step[];
   metrics: readonly StepMetric[];
+  /** The list of its metrics. */
+  listed: readonly Pick<Metric, "name" | "kind" | "interest">[];
 }
 
 export const STEP_TIME = "step time";
@@ -20,9 +22,9 @@ export function byStep(run: RunData, quantity: string): Map<number, number> {
 
 /** The quantities of both runs, most important first. */
 export function commonQuantities(one: RunData, other: RunData): string[] {
-  const known = new Set(other.metrics.map((metric) => metric.name));
-  const names = [...new Set(one.metrics.map((metric) => metric.name))].filter((name) => known.has(name));
-  return [STEP_TIME, ...byInterest(names)];
+  const [first, second] = [one, other].map((run) => new Set(run.metrics.map((metric) => metric.name)));
+  const common = one.listed.filter(({ name, kind }) => kind === "gauge" && first!.has(name) && second!.has(name));
+  return [STEP_TIME, ...byInterest(common)];
 }
 
 export interface Overlay {
