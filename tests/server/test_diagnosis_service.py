@@ -113,6 +113,29 @@ def test_the_step_time_on_metrics_is_the_one_of_the_steps_view(make_services, cl
     assert on_metrics("run_step_seconds") == (last["end_ns"] - last["start_ns"]) / 1e9 == 1.9
 
 
+def test_the_step_that_a_crash_ended_is_the_same_on_metrics_and_in_the_steps_view(make_services, client_of, wait_until):
+    services = make_services("diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    builder = BatchBuilder()
+    begin_ns = time.time_ns() - 100_000_000_000
+    times = [(step, 10 * step, 9) for step in range(5)] + [(5, 50, 3)]  # it was killed three seconds into step 5
+    for step, start_s, length_s in times:
+        builder.add_span(
+            span_id=step + 1, trace=(1, step + 1), name="update", start_ns=begin_ns + start_s * 10**9,
+            duration_ns=length_s * 10**9, segment="state_interval", step=step,
+        )  # fmt: skip
+    who = Process(process_id="trainer-0", run_id="r1", host="node", pid=1, role="trainer", rank=0, heartbeat_s=0.5)
+    content = frame(encode(builder.build(who, sequence=1, sent_ns=time.time_ns(), final=False)))
+    assert client.post("/api/v1/ingest", content=content, headers=headers).is_success
+    wait_until(lambda: _last_step(services) == 5)
+    step = services.diagnosis.last_steps()["r1"]
+    assert (step.start_ns - begin_ns, step.end_ns - begin_ns) == (50 * 10**9, 53 * 10**9)
+    assert 'run_step_seconds{run_id="r1"} 3.0' in client.get("/metrics").text
+    last = client.get("/api/v1/steps?run=r1").json()[-1]
+    assert (last["step"], last["start_ns"], last["end_ns"]) == step
+
+
 def test_the_figures_of_a_run_that_ended_leave_metrics_with_its_other_series(
     make_services, client_of, wait_until, monkeypatch
 ):
@@ -149,7 +172,7 @@ def _solved_steps(first, last, begin_ns):
 
 def _last_step(services):
     step = services.diagnosis.last_steps().get("r1")
-    return step and step.number
+    return step and step.step
 
 
 def test_the_last_numbers_of_an_open_finding_are_stored_when_the_server_stops(make_services, client_of, wait_until):

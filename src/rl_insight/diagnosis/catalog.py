@@ -38,8 +38,8 @@ class RunCatalog:
         self.roles: list[str] = []
         self.owner_of_lane: Column = np.empty(0, np.int64)
         self.hosts: dict[str, int] = {}
-        self._of_process: Column = np.empty((0, 3), np.int64)
-        """By process: the number of its role, its generation, and the number of its host."""
+        self._of_process: Column = np.empty((0, 2), np.int64)
+        """By process: the number of its role, and the number of its host."""
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._by_role: dict[str, list[ProcessRow]] = {}
         self._last_start_ns: dict[str, int] = {}
@@ -55,13 +55,13 @@ class RunCatalog:
         owners = self.owner_of_lane[spans.lane_id]
         return owners, self._of_process[owners, 0]
 
-    def generations(self, spans: SpanTable) -> Column:
-        """Return the generation of the process of each span."""
-        return np.asarray(self._of_process[self.owner_of_lane[spans.lane_id], 1])
+    def roles_of(self, processes: Column) -> Column:
+        """Return the number of the role of each process."""
+        return np.asarray(self._of_process[processes, 0])
 
     def hosts_of(self, processes: Column) -> Column:
         """Return the number of the host of each process."""
-        return np.asarray(self._of_process[processes, 2])
+        return np.asarray(self._of_process[processes, 1])
 
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
         """Return whether another process has replaced one that fell silent.
@@ -106,8 +106,8 @@ class RunCatalog:
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self.losses = [LossRow(*row) for row in losses]
 
-    def _note_process(self, row: tuple[Any, ...]) -> tuple[int, int, int]:
-        """Add a process; returns the number of its role, its generation, and the number of its host."""
+    def _note_process(self, row: tuple[Any, ...]) -> tuple[int, int]:
+        """Add a process; returns the number of its role, and the number of its host."""
         number, process_id, role, rank, host, labels, started, heartbeat, last, final, is_live, offset = row
         before = self._incarnations.setdefault((role, rank), [])
         before.append(number)
@@ -121,7 +121,7 @@ class RunCatalog:
             self.roles.append(made.role)
         self._by_role[made.role].append(made)
         self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
-        return self.roles.index(made.role), made.generation, self.hosts.setdefault(host, len(self.hosts))
+        return self.roles.index(made.role), self.hosts.setdefault(host, len(self.hosts))
 
     def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> tuple[bool, bool]:
         """Add a series; returns whether rules use it, and whether training code records it."""

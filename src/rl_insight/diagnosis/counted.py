@@ -11,15 +11,16 @@ from math import isfinite
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.leaders import GenerationBook
 from rl_insight.diagnosis.role_steps import RoleBook
-from rl_insight.diagnosis.rows import SECOND, SampleRow
+from rl_insight.diagnosis.rows import NEVER, SECOND, SampleRow, SpanRow
 from rl_insight.diagnosis.span_table import SpanTable, joined
 from rl_insight.diagnosis.steps import ObservedStep, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.metrics.canonical import canonical_name
-from rl_insight.store.queries.intervals import by_group
-from rl_insight.store.queries.step_counters import STEP_COUNTERS, TOGETHER_NS, step_counter
-from rl_insight.store.queries.steps import StepWindow, counted_step, leadership
+from rl_insight.store.queries.step_counters import STEP_COUNTERS, step_counter
+from rl_insight.store.queries.step_definition import TOGETHER_NS, by_leadership, first_start_ns
+from rl_insight.store.queries.steps import StepWindow, counted_step
 
 _SETTLED_NS = SECOND
 _MAX_HELD = 200_000
@@ -28,32 +29,14 @@ _SPECIAL = {"checkpoint_time": "checkpoint", "validation_time": "validation", "h
 """Metrics that show the kind of a step."""
 
 
-class Leaders:
-    """The time of each role in states, to choose the role that leads the steps."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._seconds: dict[str, float] = {}
-
-    def add(self, spans: SpanTable) -> None:
-        """Add the time of spans."""
-        for number, places in by_group(self._feed.owners(spans)[1]):
-            role = self._feed.roles[number]
-            self._seconds[role] = self._seconds.get(role, 0.0) + float(spans.seconds[places].sum())
-
-    @property
-    def best(self) -> str | None:
-        """The role whose name matches best, then the one with the most time; None before there are any."""
-        return max(self._seconds, key=lambda role: (leadership(role), self._seconds[role]), default=None)
-
-
 class CountedSteps:
     """Assigns spans and samples without a step to steps, by the run's step counter."""
 
-    def __init__(self, feed: Feed, metrics: Metrics, roles: RoleBook) -> None:
+    def __init__(self, feed: Feed, metrics: Metrics, roles: RoleBook, generations: GenerationBook) -> None:
         self._feed = feed
         self._metrics = metrics
         self._roles = roles
+        self._generations = generations
         self._samples: dict[int, list[SampleRow]] = {}
         self._counter = len(STEP_COUNTERS)
         """The index of the run's counter in `STEP_COUNTERS`: the first one that it has."""
@@ -62,8 +45,11 @@ class CountedSteps:
         """When each process's counter last changed."""
         self._held: deque[SpanTable] = deque()
         """Spans without a step, ordered by their ends."""
+        self._open_starts: list[int] = []
         self._windows: deque[StepWindow] = deque(maxlen=_KEPT_WINDOWS)
-        self._leaders = Leaders(feed)
+        self._lead = ""
+        """The role of the process that counts."""
+        self._state_roles: set[str] = set()
 
     @property
     def is_used(self) -> bool:
@@ -73,7 +59,7 @@ class CountedSteps:
     @property
     def lead(self) -> str | None:
         """The role whose states show where the time of a step went; None before there are any."""
-        return self._leaders.best
+        return by_leadership(self._state_roles, self._lead)[0] if self._state_roles else None
 
     def add_sample(self, sample: SampleRow, process: int) -> None:
         """Add a sample that carries no step."""
@@ -112,12 +98,13 @@ class CountedSteps:
         self._held = deque([later] if later.size else [])
         return held.take((start_ns <= held.start_ns) & (held.start_ns < end_ns))
 
-    def advance(self, as_of_ns: int, steps: StepBook | None) -> list[ObservedStep]:
+    def advance(self, as_of_ns: int, steps: StepBook | None, open_spans: list[SpanRow]) -> list[ObservedStep]:
         """Process the records up to a time; returns the finished steps, which are added to `steps`.
 
         Without `steps`, only samples are assigned: the spans of the run carry their steps.
         """
         found = []
+        self._open_starts = [row.start_ns for row in open_spans]
         for process, waiting in self._samples.items():
             ready = [sample for sample in waiting if sample.time_ns + _SETTLED_NS <= as_of_ns]
             self._samples[process] = waiting[len(ready) :]
@@ -158,17 +145,19 @@ class CountedSteps:
         if is_known or start_ns >= end_ns:
             return None
         self._windows.append(StepWindow(number, start_ns, end_ns))
+        self._lead = self._feed.processes[process].role
         spans = self._give_step(number, self._take_held(start_ns, end_ns))
         names = {canonical_name(self._feed.series[sample.series_id].name) or "" for sample in cluster}
         kinds = frozenset(_SPECIAL[name] for name in names & _SPECIAL.keys())
-        return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, spans)
+        generation = self._generations.of_process(process, start_ns, end_ns)
+        return steps.add(number, start_ns, end_ns, kinds, generation, spans)
 
     def _give_step(self, number: int, spans: SpanTable | None) -> SpanTable | None:
         """Assign spans to a step; returns those of the leading role."""
         if spans is None:
             return None
         states = spans.take(spans.is_state)
-        self._leaders.add(states)
+        self._state_roles.update(self._feed.roles[place] for place in np.unique(self._feed.owners(states)[1]).tolist())
         self._roles.add(states, np.full(states.size, number))
         lead = self.lead
         if lead is None:
@@ -176,14 +165,20 @@ class CountedSteps:
         return spans.take(self._feed.owners(spans)[1] == self._feed.roles.index(lead))
 
     def _first_start_ns(self, end_ns: int, cluster: list[SampleRow]) -> int:
-        """Return when the first step of a process began: by its reported duration, else with the first span."""
-        for sample in cluster:
-            name = canonical_name(self._feed.series[sample.series_id].name)
-            if name == "step_time" and isfinite(sample.value) and sample.value > 0:
-                return end_ns - int(sample.value * SECOND)
-        after_ns = (self._windows[-1].end_ns or 0) if self._windows else 0
-        starts = [spans.start_ns[spans.start_ns >= after_ns] for spans in self._held]
-        return min((int(some.min()) for some in starts if some.size), default=end_ns)
+        """Return when the first step of a process began."""
+        times = [
+            (abs(sample.time_ns - end_ns), sample.value)
+            for sample in cluster
+            if canonical_name(self._feed.series[sample.series_id].name) == "step_time"
+            and isfinite(sample.value)
+            and sample.value > 0
+            and abs(sample.time_ns - end_ns) < TOGETHER_NS
+        ]
+        after_ns = (self._windows[-1].end_ns or 0) if self._windows and not times else 0
+        starts = np.concatenate([np.array(self._open_starts, np.int64), *(spans.start_ns for spans in self._held)])
+        ends = np.concatenate([np.full(len(self._open_starts), NEVER), *(spans.end_ns for spans in self._held)])
+        is_later = starts > after_ns
+        return first_start_ns(end_ns, min(times)[1] if times else None, starts[is_later], ends[is_later])
 
 
 def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:

@@ -31,6 +31,7 @@ from rl_insight.schema.names import CONFIG_EVENT
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.step_counters import OF_INTEREST
 
 _SLICE_NS: Final = 300 * SECOND
 _MAX_ROWS: Final = 200_000
@@ -51,14 +52,13 @@ _SPAN_FIELDS = f"""
         THEN try_cast(json_extract_string(attributes, '$.tokens') AS DOUBLE) END, 'nan'::DOUBLE) AS tokens,
     depth
 """
-_OF_INTEREST = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
 _SPANS = f"""
     SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id)
-    WHERE {{range}} AND {_OF_INTEREST}
+    WHERE {{range}} AND {OF_INTEREST}
 """  # noqa: S608  (constants)
 _OPEN_SPANS = f"""
     SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id)
-    WHERE {_OF_INTEREST}
+    WHERE {OF_INTEREST}
 """  # noqa: S608  (constants)
 _SESSIONS = """
     SELECT submit_ts, finalized_ts, session_id, task_id, process_id, role, rank, status, reason, step, model_version,

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, PaceBook, calls_in
-from rl_insight.diagnosis.counted import CountedSteps, Leaders
+from rl_insight.diagnosis.counted import CountedSteps
 from rl_insight.diagnosis.feed import Feed, Tick
 from rl_insight.diagnosis.hardware import HardwareBook
+from rl_insight.diagnosis.leaders import GenerationBook, Leaders
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, Durations, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
@@ -33,12 +34,10 @@ from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.queries.overdue import LEAST_SEEN, limit_s
-from rl_insight.store.queries.steps import leadership
+from rl_insight.store.queries.step_definition import LEADS, leadership
 
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
-_SURELY = 2
-"""The score of a role's name that matches best."""
 _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
@@ -62,7 +61,8 @@ class RunModel:
         self.has_span_steps = False
         self.roles = RoleBook(feed)
         self.metrics = Metrics()
-        self._counted = CountedSteps(feed, self.metrics, self.roles)
+        self._generations = GenerationBook(feed)
+        self._counted = CountedSteps(feed, self.metrics, self.roles, self._generations)
         self._holds_spans = True
         """Whether spans without a step wait for a step counter."""
         self.hardware = HardwareBook()
@@ -123,6 +123,8 @@ class RunModel:
         if self.steps.closed:
             self.activity.forget(self.steps.closed[-1].start_ns)  # rules have evaluated the steps before
         self._note_gap(tick)
+        running = (self.lanes[row.lane_id][0] for row in tick.open_spans if row.step is not None)
+        self._generations.begin(self.as_of_ns, running)
         if tick.spans is not None:
             self._choose_lead(tick.spans)
         self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)
@@ -132,7 +134,8 @@ class RunModel:
             self.last_activity_ns = max(self.last_activity_ns, int(tick.spans.end_ns[-1]))
         for row in tick.open_spans:
             if self.role_of_lane(row.lane_id) == self.lead and row.step is not None:
-                self.steps.note_open(row.start_ns, row.step, self.process_of_lane(row.lane_id).generation)
+                generation = self._generations.of_process(self.lanes[row.lane_id][0], row.start_ns, row.start_ns)
+                self.steps.note_open(row.start_ns, row.step, generation)
         for session in tick.sessions:
             self.sessions.append(session)
             self.last_activity_ns = max(self.last_activity_ns, session.end_ns)
@@ -144,6 +147,7 @@ class RunModel:
                 self.stacks[self._subject(event)] = event
             else:
                 self.events.append(event)
+        self.steps.note_restart(self._generations.restarted_ns)
         self.new_steps = self._close_steps(tick.marks, self._apply_samples(tick.samples))
         self.roles.settle(self.as_of_ns)
 
@@ -178,12 +182,18 @@ class RunModel:
             self._gaps.append(gap_s)
 
     def _choose_lead(self, spans: SpanTable) -> None:
-        if self.lead is not None and self.has_span_steps and leadership(self.lead) == _SURELY:
+        is_sure = self.lead is not None and self.has_span_steps and leadership(self.lead) == LEADS
+        if is_sure and sum(leadership(role) == LEADS for role in self._feed.roles) == 1:
             return
         is_counted = (spans.step != NO_STEP) & (spans.is_state | (spans.depth == 0)) & (spans.segment != PHASE)
         self._leaders.add(spans.take(is_counted))
         best = self._leaders.best
-        if best is not None and (self.lead is None or leadership(best) > leadership(self.lead)):
+        if best is None or (self._counted.is_used and leadership(best) < LEADS):
+            return
+        is_equal = self.lead is not None and leadership(best) == leadership(self.lead) and best != self.lead
+        # Later, an equal role would cost the history of steps.
+        is_better = is_equal and self.has_span_steps and self.steps.total < WARM_UP_STEPS
+        if self.lead is None or leadership(best) > leadership(self.lead) or is_better:
             if self.lead is not None and self.lead != best:
                 self.steps = StepBook(self._feed.names)
             self.lead, self.has_span_steps = best, True
@@ -222,7 +232,7 @@ class RunModel:
         places = np.flatnonzero(roles == self._feed.roles.index(self.lead)) if self.lead is not None else roles[:0]
         led = spans.take(places)
         # A state without a step belongs to the running one.
-        running = self.steps.note(led, self._feed.generations(led), np.searchsorted(places, stepless, side="right"))
+        running = self.steps.note(led, self._generations.of_spans(led), np.searchsorted(places, stepless, side="right"))
         steps = spans.step.copy()
         steps[stepless] = running
         is_noted = spans.is_state & (steps != NO_STEP)
@@ -241,16 +251,25 @@ class RunModel:
                 self._counted.add_sample(sample, series.process)
             elif series.kind == "gauge":
                 self.metrics.add(series.name, sample.step, sample.time_ns, sample.value, series.process)
-        counted = self._counted.advance(self.as_of_ns, None if self.has_span_steps else self.steps)
+        counted = self._advance_counted()
         if not self.has_span_steps and self._counted.lead is not None:
             self.lead = self._counted.lead
+        return counted
+
+    def _advance_counted(self) -> list[ObservedStep]:
+        """Return the steps that a step counter ended; it takes precedence over spans of roles that rarely lead."""
+        is_sure = self.has_span_steps and self.lead is not None and leadership(self.lead) == LEADS
+        steps = StepBook(self._feed.names) if self.has_span_steps else self.steps
+        counted = self._counted.advance(self.as_of_ns, None if is_sure else steps, self.open_spans)
+        if counted and self.has_span_steps:
+            self.steps, self.has_span_steps = steps, False
         return counted
 
     def _close_steps(self, marks: list[MarkRow], counted: list[ObservedStep]) -> list[ObservedStep]:
         for mark in marks:
             self.last_activity_ns = max(self.last_activity_ns, mark.last_ns)
         if self.has_span_steps:
-            return self.steps.close(self.as_of_ns, has_ended=self.lead_has_ended())
+            return self.steps.close(self.as_of_ns, has_ended=self._has_last_step())
         return counted + [step for mark in marks if (step := self._note_mark(mark)) is not None]
 
     def _note_mark(self, mark: MarkRow) -> ObservedStep | None:
@@ -260,7 +279,8 @@ class RunModel:
             self.lead = process.role
         if mark.step is None or process.role != self.lead:
             return None
-        return self.steps.mark(mark.step, mark.time_ns, process.generation)
+        generation = self._generations.of_process(process.number, mark.time_ns, mark.last_ns)
+        return self.steps.mark(mark.step, mark.time_ns, generation)
 
     # -- queries
 
@@ -316,6 +336,19 @@ class RunModel:
         """Return whether every process of the leading role exited cleanly: training has ended."""
         lead = [one for one in self._workers if one.role == self.lead]
         return bool(lead) and all(self.state_of(one) == "ended" for one in lead)
+
+    def _has_last_step(self) -> bool:
+        """Return whether the step that began last is complete: training has ended, for imports after all records."""
+        is_read = self.as_of_ns >= self._feed.newest_ns or any(
+            one.is_live for one in self._workers if one.role == self.lead
+        )
+        return is_read and self.lead_has_ended()
+
+    def lead_has_stopped(self) -> bool:
+        """Return whether every process of the leading role has exited or fallen silent."""
+        return self.lead is not None and not any(
+            one.role == self.lead and self.state_of(one) == "live" for one in self._workers
+        )
 
     def usual_s(self, role: str, name: str, share: float = 0.99) -> float | None:
         """Return a percentile of the duration of a state or phase; None if it was seen fewer than three times."""

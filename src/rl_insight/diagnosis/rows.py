@@ -173,7 +173,7 @@ class ProcessRow:
     is_live: bool
     """False for imports: their arrival time says nothing about the lifetime of their processes."""
     clock_offset_ns: int
-    generation: int = 0
+    incarnation: int = 0
     """The number of earlier processes of this role and rank."""
     is_target: bool = False
 

@@ -11,7 +11,6 @@ from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rules import make_rules
-from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.findings import Coverage, Finding, muted_rules
 
@@ -152,10 +151,14 @@ class LiveDiagnosis:
         return self._diagnosis.model.has_ended()
 
     @property
-    def last_step(self) -> ObservedStep | None:
-        """The step that finished last; None before the first one."""
-        closed = self._diagnosis.model.steps.closed
-        return closed[-1] if closed else None
+    def steps_seen(self) -> int:
+        """The number of steps that have finished so far."""
+        return self._diagnosis.model.steps.total
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether every process of the leading role has exited or fallen silent."""
+        return self._diagnosis.model.lead_has_stopped()
 
     def is_current(self, now_ns: int) -> bool:
         """Return whether everything up to a time was evaluated."""

@@ -21,7 +21,7 @@ _SPECIAL = frozenset({"checkpoint", "validation", "sync"})
 _KEPT = 400
 
 Key = tuple[int, int]
-"""The generation of the leading process, and the step's number."""
+"""The generation of the processes that recorded it, and the step's number."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,11 @@ class ObservedStep:
     is_warm_up: bool
     generation: int
     phases: dict[str, float] = field(default_factory=dict)
-    """Seconds of each outermost state of the leading role: the median over its lanes of the union of intervals."""
+    """Seconds of each outermost state of the leading role: the union of intervals on its median lane."""
+    occasional: frozenset[str] = frozenset()
+    """States that few lanes enter, such as a checkpoint on rank 0: their seconds are those of the longest."""
+    lanes: int = 0
+    """The number of lanes of the leading role with states."""
     covered_s: float = 0.0
     """Seconds that the lanes of the leading role spent in any state."""
 
@@ -44,6 +48,16 @@ class ObservedStep:
     def seconds(self) -> float:
         """Its length."""
         return (self.end_ns - self.start_ns) / SECOND
+
+    def measured_on(self, name: str) -> str:
+        """Return a sentence on the lane that the seconds of a state are from; empty for metrics, and for one lane.
+
+        The breakdown of a step shows the average lane: a rule must not be swayed by one slow lane.
+        """
+        if name not in self.phases or self.lanes < 2:
+            return ""
+        lane = "lane where it takes longest" if name in self.occasional else "median lane"
+        return f" The time is that of the {lane}; the breakdown of a step shows the average of {self.lanes} lanes."
 
     def seconds_of(self, *kinds: str) -> float:
         """Return the seconds of all states of some kinds."""
@@ -55,7 +69,6 @@ class _Draft:
     number: int
     generation: int
     start_ns: int
-    end_ns: int
     kinds: set[str] = field(default_factory=set)
     states: list[StateColumns] = field(default_factory=list)
 
@@ -73,7 +86,11 @@ class StepBook:
         self._drafts: dict[Key, _Draft] = {}
         self._done: set[Key] = set()
         self._in_generation: dict[int, int] = {}
-        self._last_mark: tuple[int, int] | None = None
+        self._last_ns: dict[int, int] = {}
+        """By generation: the end of the last span of any of its steps."""
+        self._last_mark: tuple[int, int, int] | None = None
+        self._restarted_ns: int | None = None
+        self._since_restart = 0
         self.total = 0
         """The number of closed steps, including those no longer kept."""
 
@@ -98,10 +115,16 @@ class StepBook:
     def note_open(self, start_ns: int, number: int, generation: int) -> None:
         """Record that a span of the leading role has begun."""
         key = (generation, number)
+        self._last_ns[generation] = max(self._last_ns.get(generation, start_ns), start_ns)
         if key in self._done:
             return
-        draft = self._drafts.setdefault(key, _Draft(number, generation, start_ns, start_ns))
+        draft = self._drafts.setdefault(key, _Draft(number, generation, start_ns))
         draft.start_ns = min(draft.start_ns, start_ns)
+
+    def note_restart(self, time_ns: int | None) -> None:
+        """Record when a process of the leading role was last replaced: the next steps warm it up."""
+        if time_ns != self._restarted_ns:
+            self._restarted_ns, self._since_restart = time_ns, 0
 
     def note(self, spans: SpanTable, generations: Column, asked: Column) -> Column:
         """Add ended spans of the leading role, ordered by their ends, and the generation of each.
@@ -133,6 +156,8 @@ class StepBook:
         numbered = np.flatnonzero(spans.step != NO_STEP)
         found = []
         for generation, some in by_group(generations[numbered]):
+            last_ns = int(spans.end_ns[numbered[some]].max())
+            self._last_ns[generation] = max(self._last_ns.get(generation, last_ns), last_ns)
             for number, places in by_group(spans.step[numbered[some]]):
                 if (generation, number) not in self._done:
                     found.append(((generation, number), numbered[some[places]]))
@@ -152,36 +177,43 @@ class StepBook:
         return place_of
 
     def _add(self, draft: _Draft, spans: SpanTable) -> None:
-        draft.end_ns = max(draft.end_ns, int(spans.end_ns.max()))
         kinds = {state_kind(self._names[number]) for number in np.flatnonzero(np.bincount(spans.name_id)).tolist()}
         draft.kinds |= kinds & _SPECIAL
         draft.states.append(state_columns(spans, spans.segment == STATE_INTERVAL))
 
     def close(self, as_of_ns: int, *, has_ended: bool) -> list[ObservedStep]:
-        """Return the steps that have finished and settled, in order."""
+        """Return the steps that have finished and settled, in order.
+
+        A crash also ends the last step, for queries at once. Here it ends when the run resumes: until then the
+        processes may only have lost their connection, and a step cannot be taken back.
+        """
         ordered = sorted(self._drafts.values(), key=lambda draft: draft.start_ns)
         found = []
         for place, draft in enumerate(ordered):
             following = ordered[place + 1] if place + 1 < len(ordered) else None
-            if following is not None and as_of_ns >= following.start_ns + SETTLE_NS:
-                found.append(self._close(draft, following.start_ns))
-            elif following is None and has_ended and draft.end_ns > draft.start_ns:
-                found.append(self._close(draft, draft.end_ns))
-            else:
+            is_settled = has_ended if following is None else as_of_ns >= following.start_ns + SETTLE_NS
+            if not is_settled:
                 break
+            is_followed = following is not None and following.generation == draft.generation
+            end_ns = following.start_ns if following is not None and is_followed else self._last_ns[draft.generation]
+            key = (draft.generation, draft.number)
+            if is_followed or end_ns > draft.start_ns:
+                self._done.add(key)
+                del self._drafts[key]
+                found.append(self._finish(draft, end_ns))
+            elif following is not None:
+                del self._drafts[key]  # a process crashed as it began the step
         return found
-
-    def _close(self, draft: _Draft, end_ns: int) -> ObservedStep:
-        del self._drafts[draft.generation, draft.number]
-        self._done.add((draft.generation, draft.number))
-        return self._finish(draft, end_ns)
 
     def _finish(self, draft: _Draft, end_ns: int) -> ObservedStep:
         place = self._in_generation.get(draft.generation, 0)
         self._in_generation[draft.generation] = place + 1
         is_warm_up = place < WARM_UP_STEPS
+        if self._restarted_ns is not None and end_ns > self._restarted_ns:
+            is_warm_up = is_warm_up or self._since_restart < WARM_UP_STEPS
+            self._since_restart += 1
         step = ObservedStep(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), is_warm_up, draft.generation)
-        step.phases, step.covered_s = self._breakdown(draft, end_ns)
+        self._break_down(step, draft.states)
         self.closed.append(step)
         self.total += 1
         if len(self.closed) > 2 * _KEPT:
@@ -192,7 +224,7 @@ class StepBook:
         self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, spans: SpanTable | None
     ) -> ObservedStep:
         """Add a finished step, with the spans of the leading role that began in it."""
-        draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
+        draft = _Draft(number, generation, start_ns, set(kinds))
         if spans is not None and spans.size:
             self._add(draft, spans)
         return self._finish(draft, end_ns)
@@ -202,24 +234,25 @@ class StepBook:
         before = self._last_mark
         if before is not None and before[0] == number:
             return None
-        self._last_mark = (number, time_ns)
-        if before is None or time_ns <= before[1]:
+        self._last_mark = (number, time_ns, generation)
+        if before is None or time_ns <= before[1] or generation != before[2]:
             return None
         return self.add(number, before[1], time_ns, frozenset(), generation, None)
 
-    def _breakdown(self, draft: _Draft, end_ns: int) -> tuple[dict[str, float], float]:
-        """Return the seconds of each state and of all together, on a typical lane."""
-        states = [some for some in draft.states if some.name_id.size]
+    def _break_down(self, step: ObservedStep, drafted: Sequence[StateColumns]) -> None:
+        """Set the seconds of each state and of all together, on a typical lane."""
+        states = [some for some in drafted if some.name_id.size]
         if not states:
-            return {}, 0.0
+            return
         names, lanes, starts, ends = map(np.concatenate, zip(*states, strict=True))
-        starts = starts.clip(draft.start_ns)
-        ends = np.maximum(ends.clip(None, end_ns), starts)
+        starts = starts.clip(step.start_ns)
+        ends = np.maximum(ends.clip(None, step.end_ns), starts)
         _, _, covered = union_seconds((np.zeros_like(lanes), lanes), starts, ends)
         of_pairs, _, seconds = union_seconds((names, lanes), starts, ends)
-        phases = {}
+        occasional = []
         for number, places in by_group(of_pairs):
-            # A state that most lanes never enter, such as a checkpoint on rank 0, still takes part of the step.
+            # A state that most lanes never enter still takes part of the step.
             is_usual = 2 * places.size >= covered.size
-            phases[self._names[number]] = float(np.median(seconds[places]) if is_usual else seconds[places].max())
-        return phases, float(covered.max())
+            step.phases[self._names[number]] = float(np.median(seconds[places]) if is_usual else seconds[places].max())
+            occasional += [] if is_usual else [self._names[number]]
+        step.occasional, step.lanes, step.covered_s = frozenset(occasional), int(covered.size), float(covered.max())

@@ -12,7 +12,6 @@ import msgspec
 from rl_insight.collector.run_activity import GRACE_S
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.diagnosis.settings import make_settings, rules_version
-from rl_insight.diagnosis.steps import ObservedStep
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
 from rl_insight.server.ingest_delay import IngestDelay
@@ -21,6 +20,7 @@ from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Coverage, Diagnosed, Finding
+from rl_insight.store.queries.steps import StepWindow, step_windows
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 
@@ -57,6 +57,9 @@ class Watched:
         """Whether the state of an earlier server was read from the store."""
         self.has_ended = False
         """Whether all processes of the run had ended when it was last evaluated."""
+        self.last_step: StepWindow | None = None
+        """The step that finished last, as queries show it."""
+        self._steps_seen = 0
         self.kept: dict[str, tuple[Finding, float]] = {}
         """Findings as in the store, and when they were written."""
         self.announced: set[str] = set()
@@ -67,6 +70,14 @@ class Watched:
         """Rules without input data, as in the store."""
         self.covered_s = 0.0
         """When the coverage was last computed, by the monotonic clock."""
+
+    def read_last_step(self, cursor: queries.Cursor) -> None:
+        """Read the step that finished last, if another one may have: the query reads the steps of the entire run."""
+        seen = self.diagnosis.steps_seen
+        if seen == self._steps_seen and not self.diagnosis.has_stopped:
+            return
+        self._steps_seen = seen
+        self.last_step = next((one for one in reversed(step_windows(cursor)[1]) if one.end_ns is not None), None)
 
     def findings(self) -> list[Finding]:
         """Return the findings of live diagnosis."""
@@ -119,9 +130,9 @@ class DiagnosisService:
                     counts[run_id, finding.rule, finding.severity] += 1
         return dict(counts)
 
-    def last_steps(self) -> dict[str, ObservedStep]:
+    def last_steps(self) -> dict[str, StepWindow]:
         """Return the step that finished last in each watched run."""
-        return {run_id: step for run_id, one in self._shown().items() if (step := one.diagnosis.last_step) is not None}
+        return {run_id: one.last_step for run_id, one in self._shown().items() if one.last_step is not None}
 
     def _shown(self) -> dict[str, Watched]:
         """Return the watched runs whose other metrics are still on `/metrics`."""
@@ -242,6 +253,7 @@ class DiagnosisService:
         now_ns = time.time_ns()
         is_done = watched.diagnosis.evaluate(cursor, now_ns - self._ingest_delay.behind_ns(now_ns))
         watched.has_ended = watched.diagnosis.has_ended
+        watched.read_last_step(cursor)
         self._stacks.ask(watched.diagnosis.suspects())
         self._stacks.ask_neighbors(watched.diagnosis.newly_silent())
         return is_done

@@ -75,14 +75,17 @@ SERVER: Readings[Services] = Readings(
         "run_last_step",
         GAUGE,
         "The step that finished last.",
-        lambda server: [(run_id, step.number) for run_id, step in server.diagnosis.last_steps().items()],
+        lambda server: [(run_id, step.step) for run_id, step in server.diagnosis.last_steps().items()],
     ),
     by(
         "run_id",
         "run_step_seconds",
         GAUGE,
         "Duration of the step that finished last, from its start to the start of the next one.",
-        lambda server: [(run_id, step.seconds) for run_id, step in server.diagnosis.last_steps().items()],
+        lambda server: [
+            (run_id, ((step.end_ns or 0) - step.start_ns) / 1e9)
+            for run_id, step in server.diagnosis.last_steps().items()
+        ],
     ),
     several(
         "open_findings",

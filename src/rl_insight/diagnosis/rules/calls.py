@@ -227,10 +227,10 @@ class SlowReward(StepShare):
         seconds, name = self._seconds_of(model, step)
         if seconds <= max(self["share"] * step.seconds, 0.2):
             return self._phases._look(model, step)
-        signal = self._signal(seconds, step.seconds, name)
+        signal = self._signal(step, seconds, name)
         signal.key, signal.explanation = (
             ("share", name),
-            "Nothing is generated or trained while the leading role scores.",
+            f"Nothing is generated or trained while the leading role scores.{step.measured_on(name)}",
         )
         return [signal]
 

@@ -218,7 +218,8 @@ class StepRegression(StepRule):
         return Signal(
             {"phase": phase} if phase else {},
             f"Steps take {seconds_text(now_s)} instead of {seconds_text(usual_s)}{of_it}",
-            f"Compared with the median of the last {len(baseline.total.seconds)} good steps of the same kind.{why}",
+            f"Compared with the median of the last {len(baseline.total.seconds)} good steps of the same kind.{why}"
+            f"{step.measured_on(phase)}",
             severity,
             key=("steps", *sorted(step.kind)),
             impact=saving(now_s - usual_s, now_s),

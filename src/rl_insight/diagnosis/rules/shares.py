@@ -49,12 +49,16 @@ class StepShare(StepRule):
         seconds = None if track is None else track.at(step.number)
         return (0.0, "") if track is None or seconds is None else (seconds, track.name)
 
-    def _signal(self, seconds: float, of_s: float, name: str, per: str = "each step") -> Signal:
+    def _signal(
+        self, step: ObservedStep, seconds: float, name: str, of_s: float | None = None, per: str = "each step"
+    ) -> Signal:
+        """Return what a step shows: how long something took, of the step or of `of_s`."""
+        of_s = step.seconds if of_s is None else of_s
         return Signal(
             {"phase": name},
             f"{name} takes {share_text(seconds / max(of_s, 1e-9))} of {per}: {seconds_text(seconds)} of "
             f"{seconds_text(of_s)}",
-            f"The limit for {self.what} is {share_text(self['share'])}.",
+            f"The limit for {self.what} is {share_text(self['share'])}.{step.measured_on(name)}",
             self.severity,
             key=(self.kind,),
             impact=saving(seconds, of_s),
@@ -66,7 +70,7 @@ class StepShare(StepRule):
         seconds, name = self._seconds_of(model, step)
         if seconds <= max(self["share"] * step.seconds, self["floor_s"]):
             return []
-        return [self._signal(seconds, step.seconds, name)]
+        return [self._signal(step, seconds, name)]
 
 
 class SlowWeightSync(StepShare):
@@ -98,10 +102,10 @@ class SlowWeightSync(StepShare):
         if seconds <= self["floor_s"] or not (seconds > self["share"] * step.seconds or has_slowed):
             self._before.append(seconds)
             return []
-        signal = self._signal(seconds, step.seconds, name)
+        signal = self._signal(step, seconds, name)
         if usual_s is not None and has_slowed:
             signal.title = f"{name} takes {seconds_text(seconds)} instead of {seconds_text(usual_s)}"
-            signal.explanation = "Compared with the median of the last good steps."
+            signal.explanation = f"Compared with the median of the last good steps.{step.measured_on(name)}"
             signal.impact["seconds_per_step"] = round(seconds - usual_s, 3)
             signal.evidence.append(fact("median before", usual_s, "s"))
         return [signal]
@@ -122,8 +126,8 @@ class _OccasionalShare(StepShare):
         seconds, name = self._seconds_of(model, step)
         limit_s = self._limit_s(model)
         if seconds > max(limit_s, self["floor_s"]):
-            signal = self._signal(seconds, step.seconds, name, "one step")
-            signal.explanation = f"The limit each time is {seconds_text(limit_s)}."
+            signal = self._signal(step, seconds, name, per="one step")
+            signal.explanation = f"The limit each time is {seconds_text(limit_s)}.{step.measured_on(name)}"
             del signal.impact["seconds_per_step"]
             return [signal]
         window = [one for one in model.steps.closed[-10:] if not one.is_warm_up]
@@ -135,7 +139,7 @@ class _OccasionalShare(StepShare):
         # A single special step is not enough.
         if len(names) < 2 or total_s <= max(self["share"] * wall_s, self["floor_s"]):
             return []
-        signal = self._signal(total_s, wall_s, names[-1], "the last 10 steps")
+        signal = self._signal(step, total_s, names[-1], wall_s, "the last 10 steps")
         signal.impact["seconds_per_step"] = round(total_s / len(window), 3)
         return [signal]
 

@@ -17,7 +17,8 @@ from rl_insight.schema.names import is_waiting
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import covered_until, merged
 from rl_insight.store.queries.states import States
-from rl_insight.store.queries.steps import StepWindow, finished_steps, leadership
+from rl_insight.store.queries.step_definition import by_leadership
+from rl_insight.store.queries.steps import StepWindow, finished_steps
 
 _MAX_INSIDE = 8
 
@@ -85,7 +86,7 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
     if not chosen:
         return Breakdown(role or leader, [], [])
     states = States(cursor, chosen, now_ns)
-    roles = sorted(states.roles(), key=lambda one: (one != leader, -leadership(one), one))
+    roles = by_leadership(states.roles(), leader)
     wanted = role if role is not None else (roles[0] if roles else leader)
     if not states.has_states(wanted):
         states = States(cursor, chosen, now_ns, spans_of=wanted)

@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.names import normalized
-from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.base import Cursor, Parameters
+from rl_insight.store.queries.step_definition import TOGETHER_NS, first_start_ns
+from rl_insight.store.tables import LANE_CLOCK
 
 STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
 """Normalized names of gauges whose value is the step; the first one that a run has counts."""
-TOGETHER_NS: Final = 200_000_000
-"""Metrics within this time were logged by one call: those around a step counter belong to its step."""
+OF_INTEREST: Final = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
+"""States, phases and outermost spans: those that show what a run did."""
 
-_SECOND = 1_000_000_000
 # Nearly all runs have no such gauge, and every query about steps runs this.
 _GAUGES = "SELECT series_id, process, name FROM series WHERE kind = 'gauge' AND name ILIKE '%step%'"
 _MARKS = """
@@ -32,18 +33,15 @@ _FIRST_LENGTH = """
     SELECT value FROM sample_data WHERE series_id IN (SELECT unnest($series)) AND abs(time_ns - $at_ns) < $together
         AND value > 0 AND isfinite(value) ORDER BY abs(time_ns - $at_ns) LIMIT 1
 """
-_OWN = "(SELECT clock_offset_ns FROM processes WHERE process = $process)"
-_FIRST_SPAN = f"""
-    SELECT min(start_ns + clock_offset_ns) - {_OWN}
-    FROM span_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE start_ns + clock_offset_ns > $after_ns
+_SPANS = f"""
+    SELECT start_ns + clock_offset_ns AS start_ns, start_ns + clock_offset_ns + duration_ns AS end_ns
+    FROM span_data {LANE_CLOCK} WHERE {OF_INTEREST}
+    UNION ALL
+    SELECT start_ns + clock_offset_ns, {2**62} FROM open_span_data {LANE_CLOCK} WHERE {OF_INTEREST}
 """  # noqa: S608  (constants)
-_RUNNING_SPAN = f"""
-    SELECT min(start_ns + clock_offset_ns) - {_OWN}
-    FROM span_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE start_ns + clock_offset_ns BETWEEN $at_ns + {_OWN} - $together AND $at_ns + {_OWN}
-        AND start_ns + clock_offset_ns + duration_ns > $at_ns + {_OWN}
-"""  # noqa: S608  (constants)
+_FIRST_SPAN = f"SELECT start_ns, end_ns FROM ({_SPANS}) WHERE start_ns > $after_ns ORDER BY start_ns LIMIT 1"  # noqa: S608
+_NEAR_SPANS = f"SELECT start_ns, end_ns FROM ({_SPANS}) WHERE start_ns BETWEEN $first_ns AND $last_ns"  # noqa: S608
+_OFFSET = "SELECT clock_offset_ns FROM processes WHERE process = $process"
 
 
 class CountedStep(NamedTuple):
@@ -94,23 +92,21 @@ def _steps(
             # A resumed run does not start with the spans of its first part.
             after_ns = before.last_ns if before is not None and before.last_ns < at_ns else 0
             own = [series_id for series_id, owner, _ in times if owner == process]
-            first_ns = _first_start_ns(cursor, process, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
+            first_ns = _first_start_ns(cursor, process, at_ns, own, after_ns)
         found.append(CountedStep(step, process, first_ns, at_ns))
     return found
 
 
-def _first_start_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
-    """Return when the first step of a process started, according to the step time that the framework reports."""
-    given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
+def _first_start_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int], after_ns: int) -> int:
+    """Return when the first step of a process started, by the clock of the process."""
+    given: Parameters = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
     rows = cursor.execute(_FIRST_LENGTH, given).fetchall() if times else []
-    if not rows:
-        return None
-    first_ns = at_ns - int(rows[0][0] * _SECOND)
-    given = {"process": process, "at_ns": first_ns, "together": TOGETHER_NS}
-    ((running_ns,),) = cursor.execute(_RUNNING_SPAN, given).fetchall()
-    return first_ns if running_ns is None else int(running_ns)
-
-
-def _first_span_ns(cursor: Cursor, process: int, at_ns: int, after_ns: int) -> int:
-    ((first_ns,),) = cursor.execute(_FIRST_SPAN, {"process": process, "after_ns": after_ns}).fetchall()
-    return at_ns if first_ns is None else min(first_ns, at_ns)
+    reported_s = float(rows[0][0]) if rows else None
+    ((offset_ns,),) = cursor.execute(_OFFSET, {"process": process}).fetchall()
+    end_ns = at_ns + offset_ns
+    if reported_s is None:
+        spans = cursor.execute(_FIRST_SPAN, {"after_ns": after_ns}).fetchnumpy()
+    else:
+        last_ns = end_ns - int(reported_s * 1e9)
+        spans = cursor.execute(_NEAR_SPANS, {"first_ns": last_ns - TOGETHER_NS, "last_ns": last_ns}).fetchnumpy()
+    return first_start_ns(end_ns, reported_s, spans["start_ns"], spans["end_ns"]) - int(offset_ns)

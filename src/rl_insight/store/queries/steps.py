@@ -1,43 +1,40 @@
 """Training steps: their times and metrics.
 
-A step has one definition, used everywhere. The leading role is the trainer, by whatever name. A step starts with the
-first record of this role with the step's number and lasts until the role starts the next one; the last step of a run
-that has ended lasts until the role's last record. Other roles may work ahead or finish late, which does not move a
-step. A run whose spans have no steps has those of its step counter (see `step_counters`) or of its metrics.
+A step has one definition, used everywhere: see `step_definition`. Other roles than the leading one may work ahead or
+finish late, which does not move a step. A run has ended when its processes have exited or fallen silent. A run whose
+spans have no steps has those of its step counter (see `step_counters`) or of its metrics.
 
 Records without a step in a run with such a counter belong to the step at their time.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from rl_insight.intake import liveness
-from rl_insight.schema.names import normalized
+from rl_insight.intake import liveness, silence_ns
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
-from rl_insight.store.queries.base import Cursor, Parameters, structs
-from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps
+from rl_insight.store.queries.base import Cursor, Parameters, structs, used
+from rl_insight.store.queries.step_counters import CountedStep, counted_steps
+from rl_insight.store.queries.step_definition import (
+    LEADS,
+    TOGETHER_NS,
+    Extent,
+    Lifetime,
+    generations,
+    leadership,
+    leading_role,
+)
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LANE_CLOCK, SERIES_CLOCK, TIMES
 
 MAX_STEPS = 1_000
-_OVERLAP = 0.05
-"""A role whose steps overlap by a larger share works on several steps at once: it does not lead."""
-_LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
-_FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
-
-
-_LEADS = 2
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -75,7 +72,7 @@ class _Seen(NamedTuple):
 
     role: str
     generation: int
-    """Processes that started after all earlier ones of their role had ended are a new generation: the run resumed."""
+    """See `step_definition.generations`."""
     step: int
     first_ns: int
     last_ns: int
@@ -86,39 +83,30 @@ _LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE N
 _LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
 # Most spans are already summed by step and lane, see `rollup`.
 _SPANS = f"""
-    SELECT step, lane_id, first_ns, last_ns FROM step_spans WHERE {_LANES}
+    SELECT step, lane_id, first_ns, last_ns, false AS is_open FROM step_spans WHERE {_LANES}
     UNION ALL
-    SELECT step, lane_id, start_ns, start_ns + duration_ns
+    SELECT step, lane_id, start_ns, start_ns + duration_ns, false
     FROM span_data WHERE rowid >= $rolled_up AND step IS NOT NULL AND {_LANES}
     UNION ALL
-    SELECT step, lane_id, start_ns, start_ns FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
+    SELECT step, lane_id, start_ns, start_ns, true FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
 """  # noqa: S608  (constants)
-_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
+_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns, is_open FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
 _SAMPLES = """
-    SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
+    SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns, false AS is_open
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
 """
-_COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
+_COUNTED = "SELECT step, process, first_ns, last_ns, false AS is_open FROM counted_steps"
+_LIFETIMES = """
+    SELECT role, process, rank, started_ns + clock_offset_ns, first_ns + clock_offset_ns, last_ns + clock_offset_ns,
+        CASE WHEN is_open AND NOT final AND delay_ns IS NOT NULL THEN last_seen_ns END, heartbeat_s
+    FROM (
+        SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns, bool_or(is_open) AS is_open
+        FROM ({recorded}) GROUP BY process
+    ) JOIN processes USING (process) WHERE list_contains($roles, role)
+"""
 _SEEN = """
-    WITH recorded AS ({recorded}),
-    lifetimes AS (
-        SELECT process, role, clock_offset_ns, first_ns + clock_offset_ns AS began_ns,
-            last_ns + clock_offset_ns AS ended_ns
-        FROM (SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM recorded GROUP BY process)
-        JOIN processes USING (process) WHERE list_contains($roles, role)
-    ),
-    marked AS (
-        SELECT process, role, clock_offset_ns, began_ns, began_ns > max(ended_ns) OVER (
-            PARTITION BY role ORDER BY began_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS is_new
-        FROM lifetimes
-    ),
-    generations AS (
-        SELECT process, role, clock_offset_ns, sum(coalesce(is_new, false)::INTEGER) OVER (
-            PARTITION BY role ORDER BY began_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS generation
-        FROM marked
-    )
     SELECT role, generation, step, min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns)
-    FROM recorded JOIN generations USING (process)
+    FROM ({recorded}) JOIN processes USING (process) JOIN generations USING (process)
     GROUP BY role, generation, step ORDER BY role, generation, min(first_ns + clock_offset_ns), step
 """
 _COUNTS = """
@@ -173,7 +161,7 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
     """Return the leading role, and the times of all steps, in order of start."""
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
     # The spans of other roles, possibly millions, are scanned only if no role is named like a trainer.
-    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == _LEADS])
+    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == LEADS])
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted)
     seen = seen or _seen(cursor, _SPANS_BY_PROCESS, roles) or _seen(cursor, _SAMPLES, roles)
@@ -221,37 +209,24 @@ def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
     given: Parameters = {"roles": roles}
     if source is _SPANS_BY_PROCESS:
         given["rolled_up"] = rolled_up_rows(cursor)
-    rows = cursor.execute(_SEEN.format(recorded=source), given).fetchall() if roles else []
-    return [_Seen(*row) for row in rows]
-
-
-@lru_cache(maxsize=1024)
-def leadership(role: str) -> int:
-    """Return how likely a role leads the steps, judging by its name: 2 likely, 1 possible, 0 unlikely.
-
-    >>> leadership("trainer"), leadership("worker"), leadership("rollout")
-    (2, 1, 0)
-    """
-    text = normalized(role)
-    if _FOLLOWING.search(text):
-        return 0
-    return _LEADS if _LEADING.search(text) else 1
+    lifetimes = cursor.execute(_LIFETIMES.format(recorded=source), given).fetchall() if roles else []
+    if not lifetimes:
+        return []
+    by_role: dict[str, list[Lifetime]] = {}
+    for role, process, rank, started_ns, first_ns, last_ns, heard_ns, heartbeat_s in lifetimes:
+        until_ns = None if heard_ns is None else heard_ns + silence_ns(heartbeat_s)
+        by_role.setdefault(role, []).append(Lifetime(process, rank, started_ns, first_ns, last_ns, until_ns))
+    found = {process: place for some in by_role.values() for process, place in generations(some).items()}
+    cursor.register("generations", _integers({"process": list(found), "generation": list(found.values())}))
+    sql = _SEEN.format(recorded=source)
+    return [_Seen(*row) for row in cursor.execute(sql, used(sql, given)).fetchall()]
 
 
 def _leading_role(seen: Iterable[_Seen]) -> str:
-    """Return the leading role: named like a trainer, and working on one step at a time."""
-    by_role: dict[str, list[_Seen]] = {}
+    by_role: dict[str, dict[tuple[int, int], Extent]] = {}
     for one in seen:
-        by_role.setdefault(one.role, []).append(one)
-    return min(by_role, key=lambda role: (-leadership(role), _overlap(by_role[role]) > _OVERLAP, role))
-
-
-def _overlap(seen: list[_Seen]) -> float:
-    """Return the share of its time in which a role worked on more than one step."""
-    ordered = sorted(seen, key=lambda one: one.first_ns)
-    total_ns = max(one.last_ns for one in ordered) - ordered[0].first_ns
-    overlap = sum(max(0, one.last_ns - other.first_ns) for one, other in pairwise(ordered))
-    return overlap / max(1, total_ns)
+        by_role.setdefault(one.role, {})[one.generation, one.step] = (one.first_ns, one.last_ns)
+    return leading_role(by_role)
 
 
 def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
