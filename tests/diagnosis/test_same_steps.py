@@ -10,7 +10,7 @@ from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.intake import silence_ns
 from rl_insight.store import RunStore, queries
-from rl_insight.store.queries.step_definition import Lifetime, generations, leading_role
+from rl_insight.store.queries.step_definition import Lifetime, generations, leading_role, running_until_ns
 from tests.store.conftest import BEGIN_NS, Maker
 
 SECOND = 1_000_000_000
@@ -113,6 +113,22 @@ def test_a_rank_that_is_replaced_while_the_others_work_does_not_split_steps(stor
     steps, model = observed(store)
     assert shown(store) == steps == truth(*((step, 10 * step, 10 * step + 10) for step in range(7)), (7, 70, 79))
     assert [one.number for one in model.steps.closed if one.is_warm_up] == [0, 1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize("is_imported", [False, True], ids=["live", "imported"])
+def test_ranks_that_start_one_after_the_other_are_one_generation(store, is_imported):
+    ranks = [trainer(f"trainer-{rank}", rank=rank) for rank in range(4)]
+    for step in range(5):
+        for rank, maker in enumerate(ranks):
+            work(maker, step, 40 * step + 10 * rank, 4)
+    if is_imported:
+        batches = [maker.build(sent_ns=0, final=True) for maker in ranks]
+        store.commit(batches, received_ns=[BEGIN_NS + 900 * SECOND] * len(batches))
+    else:
+        commit(store, *ranks, heard=195)
+    steps, model = observed(store)
+    assert shown(store) == steps == truth(*((step, 40 * step, 40 * step + 40) for step in range(4)), (4, 160, 194))
+    assert {one.generation for one in model.steps.closed} == {0}
 
 
 def test_a_rank_that_joins_in_the_middle_of_a_state_is_no_resume(store):
@@ -247,8 +263,9 @@ def test_generations_follow_each_other_without_overlap():
         assert sorted(set(found.values())) == list(range(max(found.values()) + 1))
 
 
-def test_a_process_in_a_span_has_ended_once_it_is_silent():
-    until = 100 + silence_ns(5.0)
+def test_a_process_has_ended_once_it_is_silent():
+    until = running_until_ns(100, 5.0)
+    assert until == 100 + silence_ns(5.0)
     first = Lifetime(0, None, 0, 0, 90, until)
     assert generations([first, Lifetime(1, None, 0, until, until, None)]) == {0: 0, 1: 0}
     assert generations([first, Lifetime(1, None, 0, until + 1, until + 1, None)]) == {0: 0, 1: 1}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import NEVER
 from rl_insight.diagnosis.span_table import NO_STEP, SpanTable
-from rl_insight.intake import silence_ns
 from rl_insight.store.queries.intervals import by_group
-from rl_insight.store.queries.step_definition import Extent, Lifetime, generations, leading_role
+from rl_insight.store.queries.step_definition import Extent, Lifetime, generations, leading_role, running_until_ns
 
 
 class Leaders:
@@ -51,14 +48,12 @@ class GenerationBook:
         self._found: Column = np.empty(0, np.int64)
         """By process: its generation; -1 before it has recorded a step."""
         self._as_of_ns = 0
-        self._running: frozenset[int] = frozenset()
         self.restarted_ns: int | None = None
         """When a process that replaces another of its role and rank last joined."""
 
-    def begin(self, as_of_ns: int, running: Iterable[int]) -> None:
-        """Begin a tick; `running` are the processes with open spans."""
+    def begin(self, as_of_ns: int) -> None:
+        """Begin a tick."""
         self._as_of_ns = as_of_ns
-        self._running = frozenset(running)
         missing = len(self._feed.processes) - self._found.size
         if missing:
             self._first = np.concatenate([self._first, np.full(missing, NEVER)])
@@ -101,13 +96,16 @@ class GenerationBook:
 
     def _lifetime(self, process: int) -> Lifetime:
         row = self._feed.processes[process]
-        has_exited = row.ended and row.last_seen_ns <= self._as_of_ns  # a stored run also has later exits
-        is_running = process in self._running and row.is_live and not has_exited
+        until_ns: int | None = NEVER  # when an imported process exited is unknown
+        if row.is_live:
+            # A stored run also has later exits.
+            has_exited = row.ended and row.last_seen_ns <= self._as_of_ns
+            until_ns = None if has_exited else running_until_ns(row.last_seen_ns, row.heartbeat_s)
         return Lifetime(
             process,
             row.rank,
             row.started_ns + row.clock_offset_ns,
             int(self._first[process]),
             int(self._last[process]),
-            row.last_seen_ns + silence_ns(row.heartbeat_s) if is_running else None,
+            until_ns,
         )

@@ -123,8 +123,7 @@ class RunModel:
         if self.steps.closed:
             self.activity.forget(self.steps.closed[-1].start_ns)  # rules have evaluated the steps before
         self._note_gap(tick)
-        running = (self.lanes[row.lane_id][0] for row in tick.open_spans if row.step is not None)
-        self._generations.begin(self.as_of_ns, running)
+        self._generations.begin(self.as_of_ns)
         if tick.spans is not None:
             self._choose_lead(tick.spans)
         self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_insight.intake import silence_ns
 from rl_insight.schema.names import normalized
 
 LEADS: Final = 2
@@ -23,6 +24,7 @@ LEADS: Final = 2
 TOGETHER_NS: Final = 200_000_000
 """Metrics within this time were logged by one call: those around a step counter belong to its step."""
 _SECOND = 1_000_000_000
+_LONGEST_SILENCE_NS = 60 * _SECOND
 _OVERLAP = 0.05
 """A role whose steps overlap by a larger share works on several steps at once: it does not lead."""
 _ABOUT = 0.95
@@ -97,15 +99,20 @@ class Lifetime(NamedTuple):
     first_ns: int
     last_ns: int
     running_until_ns: int | None
-    """For a process with an open span that did not exit: when it will be silent if it does not report again."""
+    """See `running_until_ns`; None for a process that has exited."""
+
+
+def running_until_ns(last_seen_ns: int, heartbeat_s: float) -> int:
+    """Return until when a process that has not exited counts as running; senders that rarely report get a minute."""
+    return last_seen_ns + min(silence_ns(heartbeat_s), _LONGEST_SILENCE_NS)
 
 
 def generations(lifetimes: Iterable[Lifetime]) -> dict[int, int]:
     """Return the generation of each process of a role.
 
     Processes that started after all earlier ones of their role had ended are a new generation: the run resumed. A
-    process in the middle of a span has not ended, so one that replaces a single rank joins its generation. A process
-    whose rank was taken over has ended.
+    process that is still heard from has not ended, so one that starts late or replaces a single rank joins its
+    generation. A process whose rank was taken over has ended.
 
     >>> first, second = Lifetime(1, 0, 0, 0, 50, None), Lifetime(2, 1, 0, 0, 30, 75)
     >>> generations([first, second, Lifetime(3, 0, 55, 60, 90, None)])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rl_insight.intake import liveness, silence_ns
+from rl_insight.intake import liveness
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
 from rl_insight.store.queries.base import Cursor, Parameters, structs, used
@@ -30,6 +30,7 @@ from rl_insight.store.queries.step_definition import (
     generations,
     leadership,
     leading_role,
+    running_until_ns,
 )
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LANE_CLOCK, SERIES_CLOCK, TIMES
@@ -83,25 +84,24 @@ _LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE N
 _LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
 # Most spans are already summed by step and lane, see `rollup`.
 _SPANS = f"""
-    SELECT step, lane_id, first_ns, last_ns, false AS is_open FROM step_spans WHERE {_LANES}
+    SELECT step, lane_id, first_ns, last_ns FROM step_spans WHERE {_LANES}
     UNION ALL
-    SELECT step, lane_id, start_ns, start_ns + duration_ns, false
+    SELECT step, lane_id, start_ns, start_ns + duration_ns
     FROM span_data WHERE rowid >= $rolled_up AND step IS NOT NULL AND {_LANES}
     UNION ALL
-    SELECT step, lane_id, start_ns, start_ns, true FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
+    SELECT step, lane_id, start_ns, start_ns FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
 """  # noqa: S608  (constants)
-_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns, is_open FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
+_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
 _SAMPLES = """
-    SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns, false AS is_open
+    SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
 """
-_COUNTED = "SELECT step, process, first_ns, last_ns, false AS is_open FROM counted_steps"
+_COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
 _LIFETIMES = """
     SELECT role, process, rank, started_ns + clock_offset_ns, first_ns + clock_offset_ns, last_ns + clock_offset_ns,
-        CASE WHEN is_open AND NOT final AND delay_ns IS NOT NULL THEN last_seen_ns END, heartbeat_s
+        CASE WHEN NOT final AND delay_ns IS NOT NULL THEN last_seen_ns END, heartbeat_s
     FROM (
-        SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns, bool_or(is_open) AS is_open
-        FROM ({recorded}) GROUP BY process
+        SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM ({recorded}) GROUP BY process
     ) JOIN processes USING (process) WHERE list_contains($roles, role)
 """
 _SEEN = """
@@ -214,7 +214,7 @@ def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
         return []
     by_role: dict[str, list[Lifetime]] = {}
     for role, process, rank, started_ns, first_ns, last_ns, heard_ns, heartbeat_s in lifetimes:
-        until_ns = None if heard_ns is None else heard_ns + silence_ns(heartbeat_s)
+        until_ns = None if heard_ns is None else running_until_ns(heard_ns, heartbeat_s)
         by_role.setdefault(role, []).append(Lifetime(process, rank, started_ns, first_ns, last_ns, until_ns))
     found = {process: place for some in by_role.values() for process, place in generations(some).items()}
     cursor.register("generations", _integers({"process": list(found), "generation": list(found.values())}))
