@@ -253,7 +253,8 @@ class DiagnosisService:
         now_ns = time.time_ns()
         is_done = watched.diagnosis.evaluate(cursor, now_ns - self._ingest_delay.behind_ns(now_ns))
         watched.has_ended = watched.diagnosis.has_ended
-        watched.read_last_step(cursor)
+        if is_done:
+            watched.read_last_step(cursor)
         self._stacks.ask(watched.diagnosis.suspects())
         self._stacks.ask_neighbors(watched.diagnosis.newly_silent())
         return is_done
