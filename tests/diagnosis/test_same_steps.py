@@ -55,7 +55,7 @@ def observed(store, until=None):
         last_ns = feed.newest_ns + 10 * SECOND if until is None else BEGIN_NS + until * SECOND
         while tick < last_ns:
             tick += 5 * SECOND
-            model.apply(feed.moment(tick))
+            model.apply(feed.tick(tick))
     found = {one.number: (one.number, one.start_ns, one.end_ns) for one in model.steps.closed}
     return sorted(found.values(), key=lambda one: one[1]), model
 
@@ -97,6 +97,17 @@ def test_a_resumed_run_has_no_step_over_the_pause(store, rank):
     steps, model = observed(store)
     assert shown(store) == steps == expected
     assert [(one.number, one.seconds) for one in model.steps.closed][2] == (6, 8.0)
+
+
+def test_a_run_that_was_restarted_within_seconds_has_no_step_of_both_parts(store):
+    first, second = trainer(rank=None), trainer("trainer-again", started=33, rank=None)
+    for step, start in ((4, 0), (5, 10), (6, 20)):
+        work(first, step, start, 8)
+    for step, start in ((6, 36), (7, 46)):
+        work(second, step, start, 9)
+    commit(store, first, crashed=[first], heard=29)
+    commit(store, second, heard=56)
+    assert shown(store) == truth((4, 0, 10), (5, 10, 20), (6, 36, 46), (7, 46, 55))
 
 
 def test_a_rank_that_is_replaced_while_the_others_work_does_not_split_steps(store):
@@ -264,8 +275,9 @@ def test_generations_follow_each_other_without_overlap():
 
 
 def test_a_process_has_ended_once_it_is_silent():
-    until = running_until_ns(100, 5.0)
+    until = running_until_ns(100, 5.0, now_ns=100)
     assert until == 100 + silence_ns(5.0)
+    assert running_until_ns(100, 5.0, now_ns=until + 1) == 100
     first = Lifetime(0, None, 0, 0, 90, until)
     assert generations([first, Lifetime(1, None, 0, until, until, None)]) == {0: 0, 1: 0}
     assert generations([first, Lifetime(1, None, 0, until + 1, until + 1, None)]) == {0: 0, 1: 1}

@@ -100,7 +100,7 @@ class GenerationBook:
         if row.is_live:
             # A stored run also has later exits.
             has_exited = row.ended and row.last_seen_ns <= self._as_of_ns
-            until_ns = None if has_exited else running_until_ns(row.last_seen_ns, row.heartbeat_s)
+            until_ns = None if has_exited else running_until_ns(row.last_seen_ns, row.heartbeat_s, self._as_of_ns)
         return Lifetime(
             process,
             row.rank,

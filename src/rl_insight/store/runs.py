@@ -230,7 +230,8 @@ class RunDirectory:
             return self._move_aside(path, reason)
 
     def _move_aside(self, path: Path, reason: str) -> Path | None:
-        self._index.drop(path.name)
+        with self._lock:
+            self._index.drop(path.name)
         return move_aside(path, reason)
 
     def list_runs(self) -> list[RunInfo]:

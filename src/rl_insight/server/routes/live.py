@@ -50,9 +50,10 @@ async def _stream(
     yield f"retry: {_RETRY_MS}\nid: {min(version, feed.version)}\nevent: hello\ndata: {{}}\n\n".encode()
     silent_s = 0.0
     while services.is_ready and not await request.is_disconnected():
-        if feed.version != version:
+        if (latest := feed.version) != version:
             changes = feed.since(version, run)
-            version = feed.version
+            # Not `feed.version` again: the writer may have added a change in between, which the next round sends.
+            version = max([latest, *(change.version for change in changes)])
             for change in changes:
                 data = msgspec.json.encode(change).decode()
                 yield f"id: {change.version}\nevent: change\ndata: {data}\n\n".encode()

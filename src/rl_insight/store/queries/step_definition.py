@@ -102,9 +102,17 @@ class Lifetime(NamedTuple):
     """See `running_until_ns`; None for a process that has exited."""
 
 
-def running_until_ns(last_seen_ns: int, heartbeat_s: float) -> int:
-    """Return until when a process that has not exited counts as running; senders that rarely report get a minute."""
-    return last_seen_ns + min(silence_ns(heartbeat_s), _LONGEST_SILENCE_NS)
+def running_until_ns(last_seen_ns: int, heartbeat_s: float, now_ns: int) -> int:
+    """Return until when a process that has not exited counts as running, as of a time of the server's clock.
+
+    A process may still report within its silence; senders that rarely report get a minute. If it has not, it was killed
+    when it was last seen, so one that replaced it seconds later resumed the run.
+
+    >>> [running_until_ns(100 * _SECOND, 5.0, now * _SECOND) // _SECOND for now in (110, 130)]
+    [115, 100]
+    """
+    until_ns = last_seen_ns + min(silence_ns(heartbeat_s), _LONGEST_SILENCE_NS)
+    return until_ns if now_ns <= until_ns else last_seen_ns
 
 
 def generations(lifetimes: Iterable[Lifetime]) -> dict[int, int]:

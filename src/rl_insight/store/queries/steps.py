@@ -159,16 +159,16 @@ def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: 
 
 def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
     """Return the leading role, and the times of all steps, in order of start."""
+    now_ns = time.time_ns() if now_ns is None else now_ns
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
     # The spans of other roles, possibly millions, are scanned only if no role is named like a trainer.
-    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == LEADS])
+    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == LEADS], now_ns)
     if not seen and (counted := counted_steps(cursor)):
-        return _counted_windows(cursor, counted)
-    seen = seen or _seen(cursor, _SPANS_BY_PROCESS, roles) or _seen(cursor, _SAMPLES, roles)
+        return _counted_windows(cursor, counted, now_ns)
+    seen = seen or _seen(cursor, _SPANS_BY_PROCESS, roles, now_ns) or _seen(cursor, _SAMPLES, roles, now_ns)
     if not seen:
         return "", []
     role = _leading_role(seen)
-    now_ns = time.time_ns() if now_ns is None else now_ns
     is_running = role in _live_roles(cursor, now_ns)
     return role, _windows([one for one in seen if one.role == role], is_running=is_running)
 
@@ -195,16 +195,16 @@ def _live_roles(cursor: Cursor, now_ns: int) -> set[str]:
     }
 
 
-def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, list[StepWindow]]:
+def _counted_windows(cursor: Cursor, counted: list[CountedStep], now_ns: int) -> tuple[str, list[StepWindow]]:
     """Return the role of the process that counts the steps, and their times; all of them have ended."""
     columns = zip(CountedStep._fields, zip(*counted, strict=True), strict=True)
     cursor.register("counted_steps", _integers(dict(columns)))
-    seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()])
+    seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()], now_ns)
     role = _leading_role(seen)
     return role, _windows([one for one in seen if one.role == role], is_running=False)
 
 
-def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
+def _seen(cursor: Cursor, source: str, roles: list[str], now_ns: int) -> list[_Seen]:
     """Return the steps of some roles, from a source."""
     given: Parameters = {"roles": roles}
     if source is _SPANS_BY_PROCESS:
@@ -214,7 +214,7 @@ def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
         return []
     by_role: dict[str, list[Lifetime]] = {}
     for role, process, rank, started_ns, first_ns, last_ns, heard_ns, heartbeat_s in lifetimes:
-        until_ns = None if heard_ns is None else running_until_ns(heard_ns, heartbeat_s)
+        until_ns = None if heard_ns is None else running_until_ns(heard_ns, heartbeat_s, now_ns)
         by_role.setdefault(role, []).append(Lifetime(process, rank, started_ns, first_ns, last_ns, until_ns))
     found = {process: place for some in by_role.values() for process, place in generations(some).items()}
     cursor.register("generations", _integers({"process": list(found), "generation": list(found.values())}))
@@ -254,7 +254,7 @@ def step_metrics(cursor: Cursor, first: int, last: int) -> list[StepMetric]:
 def counted_windows(cursor: Cursor) -> list[StepWindow]:
     """Return the steps of the run's step counter, in order; empty for runs without one."""
     counted = counted_steps(cursor)
-    return sorted(_counted_windows(cursor, counted)[1], key=lambda one: one.start_ns) if counted else []
+    return sorted(_counted_windows(cursor, counted, time.time_ns())[1], key=lambda one: one.start_ns) if counted else []
 
 
 def counted_step(windows: Sequence[StepWindow], time_ns: int) -> int | None:
