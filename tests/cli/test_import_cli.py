@@ -106,7 +106,7 @@ def test_figures_stay_whole_and_empty_columns_away_in_a_narrow_terminal(tmp_path
     assert note == "Only step 1, the latest; --scope all shows every step."
     assert head.split() == ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total"]
     assert [row.split()[0] for row in rows] == ["session", "generate"]
-    assert rows[0].split()[1:4] == ["40", "42", "s"]
+    assert rows[0].split()[1:4] == ["40", "42.0", "s"]
     assert len({len(row.rstrip()) for row in rows}) == 1
     assert main(["sessions", str(file), "--scope", "all"]) == 0
     assert "alone" not in capsys.readouterr().out

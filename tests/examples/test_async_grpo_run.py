@@ -219,7 +219,7 @@ def test_a_server_that_runs_already_is_used_and_left_running(start_demo, wait_un
         (["--speed", "nan"], "above 0"),
         (["--speed", "inf"], "above 0"),
         (["--straggler", "3"], "rank from 0 to 2"),
-        (["--directory", "here"], "goes with --no-server"),
+        (["--directory", "here"], "requires --no-server"),
         (["--server", "http://127.0.0.1:1", "--no-server"], "not allowed with"),
     ],
 )

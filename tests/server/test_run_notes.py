@@ -59,11 +59,11 @@ def test_the_configuration_has_the_latest_value_of_each_key(client, record):
 
 
 @pytest.mark.parametrize(
-    ("metric", "reward"), [("reward_mean", 0.3), ("train/reward", 0.3), ("my_reward", None), (None, 0.8)]
+    ("metric", "reward"), [("reward_mean", 0.3), ("train/reward", 0.3), ("my_reward", 0.3), (None, 0.8)]
 )
 def test_the_reward_of_a_run_is_its_metric_or_the_mean_of_the_last_steps_sessions(client, record, metric, reward):
     record(metric=metric)
-    assert info_of(client)["reward"] == (None if reward is None else pytest.approx(reward))
+    assert info_of(client)["reward"] == pytest.approx(reward)
 
 
 def test_tags_and_notes_are_kept_apart_and_listed(client, record):

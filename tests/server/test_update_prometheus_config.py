@@ -24,7 +24,7 @@ def sent(monkeypatch):
     """Captures the requests instead of sending them."""
     posts = []
 
-    def post(method, url, body, *, headers, token):
+    def post(method, url, body, *, headers, token, trust):
         assert (method, headers) == ("POST", {"Content-Type": "application/json"})
         posts.append((url.removesuffix("/api/v1/targets"), token, msgspec.json.decode(body)))
         return Reply(200, b"", {})

@@ -81,7 +81,9 @@ export class Spans {
         .filter((one) => one.span_id === span.span_id && one.process_id === span.process_id)
         .sort((one, other) => one.time_ns - other.time_ns)
         .slice(0, MAX_RECORDS);
-    return { span, parents, children, events: ofSpan(events), logs: ofSpan(logs) };
+    // Of the oldest open span of each name; a report does not judge the others.
+    const severity = this.document.open_work.find((work) => work.oldest_span_id === span.span_id)?.severity ?? null;
+    return { span, parents, children, events: ofSpan(events), logs: ofSpan(logs), severity };
   }
 
   private conditions(query: SpanQuery): Condition[] {
