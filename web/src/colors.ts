@@ -1,7 +1,7 @@
 // Colors: one name has one color in every view and every run. The palette stays distinguishable with the common kinds of
 // color blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always gray, so bubbles look empty.
 
-import { WAITING_PATTERN } from "./generated/names";
+import { WAITING_PATTERN } from "./waiting";
 import type { Theme } from "./theme";
 
 /** For names without a known meaning. */

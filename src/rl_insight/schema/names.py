@@ -42,7 +42,7 @@ _CAPITALIZED = "|".join(word.capitalize() for word in _WAITING_WORDS)
 WAITING_PATTERN: Final = f"(?:^|[^A-Za-z])(?:{_LOWER})(?![a-z])|(?:^|[^A-Z])(?:{_CAPITALIZED})(?![a-z])"
 """Matches names with a word that means waiting, also in camel case; a regular expression of Python and of JavaScript.
 
-The page's build copies it, see `scripts/prepare-web`."""
+The page has the same pattern, see `web/src/waiting.ts`."""
 
 _WAITING = re.compile(WAITING_PATTERN)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
