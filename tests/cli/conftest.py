@@ -30,7 +30,8 @@ def write_run(tmp_path):
                 builder = BatchBuilder()
                 for metric, value, at, labels in samples if rank == 0 else ():
                     series = builder.add_series(metric, "gauge", "", json.dumps(labels))
-                    builder.add_sample(series, time_ns=BEGIN_NS + at * SECOND, value=value)
+                    step = next((step for _, step, start, end in spans if start <= at < end), None)
+                    builder.add_sample(series, time_ns=BEGIN_NS + at * SECOND, value=value, step=step)
                 for number, (_, step, start, end) in enumerate((span for span in spans if span[0] == rank), 1):
                     builder.add_span(
                         span_id=number, trace=(rank + 1, number), name="update", segment="state_interval", step=step,

@@ -189,6 +189,17 @@ def test_gpus_of_a_scraped_exporter_are_on_the_same_scale(write_run, capsys):
     assert "GPUs       1, 30% busy; least: a · GPU 0 30%" in frame(directory, "overview", capsys)
 
 
+def test_the_reward_of_the_run_comes_before_its_parts(write_run, capsys):
+    samples = [(name, 0.5, at, {}) for at in (5, 25, 45) for name in ("reward_by_task", "reward_mean", "queue_depth")]
+    directory = write_run(samples, spans=[(0, step, step * 20, step * 20 + 20) for step in range(3)])
+    text = frame(directory, "overview", capsys)
+    assert re.findall(r"reward_mean|reward_by_task|queue_depth", text) == [
+        "reward_mean",
+        "reward_by_task",
+        "queue_depth",
+    ]
+
+
 def test_the_median_of_two_ranks_is_between_them(write_run, capsys):
     directory = write_run(
         spans=[(rank, step, step * 20, step * 20 + 4 + 8 * rank) for rank in (0, 1) for step in (0, 1)]

@@ -63,7 +63,9 @@ def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[st
     if finished:
         found["breakdown"] = source.ask("steps/breakdown", first=finished[-1], last=finished[-1])
         found["metrics"] = source.ask("steps/metrics", first=finished[0], last=steps[-1]["step"])
-        found["interest"] = {row["name"]: row["interest"] for row in source.ask("metrics")}
+        # Of equally interesting metrics, the one that shows a quantity of the run comes first.
+        listed = source.ask("metrics")
+        found["interest"] = {row["name"]: (row["interest"], row["quantity"] is None) for row in listed}
     return found
 
 
@@ -178,7 +180,7 @@ def _metric_lines(found: dict[str, Any], width: int, room: int) -> list[str]:
     for row in found.get("metrics", []):
         series.setdefault(row["name"], []).append(float(row["average"]))
     chosen = [name for name in found["chosen"] if name in series]
-    others = sorted(series.keys() - set(chosen), key=lambda name: (found["interest"].get(name, 0), name))
+    others = sorted(series.keys() - set(chosen), key=lambda name: (found["interest"].get(name, (0, True)), name))
     names = [*chosen, *others][:room]
     return [f" {name[-24:]:<24} {series[name][-1]:>10.4g}  {sparkline(series[name], width - 39)}" for name in names]
 

@@ -5,10 +5,10 @@ import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select, labeled } from "../components/Select";
+import { counted } from "../units";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { ENDED_STATUSES } from "../sessionStatus";
-import { formatCount, counted } from "../units";
 import { useUrlState } from "../url";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -157,9 +157,7 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
       </div>
       <Panel
         title="Total time"
-        value={
-          by === "submission" && sample?.isPart === true ? `sample of ${formatCount(sample.samples.length)}` : undefined
-        }
+        value={by === "submission" && sample?.isPart === true ? "sample" : undefined}
         actions={
           <>
             <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />
