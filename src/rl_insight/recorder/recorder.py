@@ -44,7 +44,7 @@ class _MetricCall(msgspec.Struct, gc=False, eq=False):
 
     Invisible to the garbage collector, like spans: traversing buffered events took half the time of a call. Each kind
     has a class with only the fields it needs: the flusher frees events on another core, from which their memory must be
-    fetched again, so two fields fewer make a call 10% faster.
+    fetched again. In a loop of only the call, two fields fewer saved 10%.
     """
 
     name: str
