@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,6 @@ from rl_insight.sessions.records import (
     Update,
     build_record,
     record_line,
-    union_length,
 )
 
 PROCESS = Process(process_id="p", run_id="r", host="h", pid=1, rank=2, role="rollout")
@@ -48,20 +46,6 @@ SNAPSHOTS = st.builds(
     finalized_ts=st.none() | SECONDS,
     reward=st.none() | st.floats(),
 )
-
-
-@given(st.lists(st.tuples(SECONDS, SECONDS), max_size=20))
-def test_a_union_is_no_longer_than_the_sum_nor_than_the_whole_range(intervals):
-    length = union_length(intervals)
-    lengths = [max(0.0, end - start) for start, end in intervals]
-    assert max(lengths, default=0.0) <= length <= sum(lengths)
-    points = sorted({point for interval in intervals for point in interval})
-    covered = sum(
-        after - before
-        for before, after in pairwise(points)
-        if any(start <= before and after <= end for start, end in intervals)
-    )
-    assert length == pytest.approx(covered)
 
 
 @given(SNAPSHOTS, st.lists(phases(), max_size=8))

@@ -24,7 +24,8 @@ BAD_OUTCOMES: Final = {FAILED: "error", CANCELLED: "cancelled"}
 """The outcome of the span of an unsuccessful session, by its status; other statuses leave it as it is."""
 
 EXECUTION: Final = "execution"
-KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")
+GENERATE: Final = "generate"
+KNOWN_PHASES: Final = (EXECUTION, GENERATE, "reward", "toolcall")
 """Phases with a field for their duration; other phases are only in `phase_seconds`."""
 
 
@@ -106,7 +107,16 @@ DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seco
 _KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))
 """Compound fields; not sortable."""
-_PHASES = "STRUCT(start_ts DOUBLE, end_ts DOUBLE, span_id UBIGINT, name VARCHAR, outcome VARCHAR, payload VARCHAR)[]"
+PHASE_COLUMNS: Final = {
+    "start_ts": "DOUBLE",
+    "end_ts": "DOUBLE",
+    "span_id": "UBIGINT",
+    "name": "VARCHAR",
+    "outcome": "VARCHAR",
+    "payload": "VARCHAR",
+}
+"""A phase in the store; its payload is a JSON object. Phases are in order of start."""
+_PHASES = f"STRUCT({', '.join(f'{name} {kind}' for name, kind in PHASE_COLUMNS.items())})[]"
 
 
 def _store_type(name: str) -> str:

@@ -16,6 +16,7 @@ from rl_insight.schema.json_values import json_form
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import NO_STEP, seconds_of
+from rl_insight.sessions.durations import durations
 from rl_insight.sessions.model import (
     ACCEPTED,
     EXECUTION,
@@ -82,9 +83,6 @@ _BEFORE_DURATIONS, _AFTER_DURATIONS = _FIELDS[: _FIELDS.index("counters")], _FIE
 def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> SessionRecord:
     """Return the complete record of a session.
 
-    The duration of a phase is the union of its ended intervals, so overlapping phases of the same name count once.
-    Durations that would be negative because of clock errors are 0.
-
     >>> snapshot = Snapshot(session_id="s", status="accepted", submit_ts=10.0, enqueue_ts=10.5, finalized_ts=14.0)
     >>> record = build_record(snapshot, [PhaseRecord(name="execution", start_ts=11.0, end_ts=13.0)])
     >>> record["queue_wait_s"], record["runner_wait_s"], record["execution_s"], record["total_s"]
@@ -97,36 +95,24 @@ def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> Sess
     record = SessionRecord()
     _copy(record, snapshot, _BEFORE_DURATIONS)
     record["status"] = snapshot.status or _status_of_phases(ordered)
-    durations = lifecycle(snapshot, by_name.get(EXECUTION, []))
+    found = durations(
+        **{mark: getattr(snapshot, mark) for mark in MARKS},
+        phases=((phase.start_ts, phase.end_ts, phase.name) for phase in ordered),
+    )
+    fields = {
+        "queue_wait_s": found.queue_wait_s,
+        "runner_wait_s": found.runner_wait_s,
+        "execution_s": found.phase_seconds.get(EXECUTION),
+        "post_wait_s": found.post_wait_s,
+        "total_s": found.total_s,
+    }
     for name in sorted(by_name, key=_known_first):
-        durations.setdefault(f"{name}_s", phase_seconds(by_name[name]))
-    record.update({name: value for name, value in durations.items() if value is not None})
+        fields.setdefault(f"{name}_s", found.phase_seconds.get(name))
+    record.update({name: value for name, value in fields.items() if value is not None})
     if by_name:
         record["phases"] = {name: [_phase_fields(phase) for phase in same] for name, same in by_name.items()}
     _copy(record, snapshot, _AFTER_DURATIONS)
     return record
-
-
-def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals; one that ends before it starts is empty.
-
-    >>> union_length([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
-    4.0
-    """
-    total = 0.0
-    reached = float("-inf")
-    for start, end in sorted(intervals):
-        if end > reached:
-            # Each part is rounded, so that rounding errors do not accumulate.
-            total += _rounded(end - max(start, reached)) if end > start else 0.0
-            reached = end
-    return total
-
-
-def phase_seconds(phases: Iterable[PhaseRecord]) -> float | None:
-    """Return the length of the union of these phases; None if none has ended."""
-    intervals = [(phase.start_ts, phase.end_ts) for phase in phases if phase.end_ts is not None]
-    return _rounded(union_length(intervals)) if intervals else None
 
 
 def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> None:
@@ -136,30 +122,8 @@ def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> No
             record[name] = value
 
 
-def lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
-    """Return the wait times of a session, from its marks and its executions in order of their start."""
-    ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
-    last = [time_ts for time_ts in (snapshot.wait_return_ts, snapshot.finalized_ts) if time_ts is not None]
-    return {
-        "queue_wait_s": _between(snapshot.submit_ts, snapshot.enqueue_ts),
-        "runner_wait_s": _between(snapshot.enqueue_ts, executions[0].start_ts if executions else None),
-        "execution_s": phase_seconds(executions),
-        "post_wait_s": _between(min(ends, default=None), snapshot.wait_return_ts),
-        "total_s": _between(snapshot.submit_ts, max(last, default=None)),
-    }
-
-
 def _known_first(name: str) -> int:
     return KNOWN_PHASES.index(name) if name in KNOWN_PHASES else len(KNOWN_PHASES)
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else _rounded(max(0.0, end - start))
-
-
-def _rounded(seconds: float) -> float:
-    """Round to microseconds: a double holds seconds since 1970 to 0.25 µs."""
-    return round(seconds, 6)
 
 
 def _in_order(phases: Iterable[PhaseRecord]) -> list[PhaseRecord]:
@@ -220,7 +184,7 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
         for mark in MARKS:
             time_ts = getattr(snapshot, mark)
             if time_ts is not None and offset_ns:
-                setattr(snapshot, mark, _rounded(time_ts + offset_ns / 1e9))
+                setattr(snapshot, mark, round(time_ts + offset_ns / 1e9, 6))
         yield Update(name, time_ns, snapshot=snapshot, step=snapshot.step)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,14 @@ class Frame:
         if isinstance(column, ListColumn):
             raise TypeError(f"{name} is a column of lists.")
         return column.to_list()
+
+    def lists(self, name: str, fields: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+        """Return a column of lists of structs, each struct as a tuple of some of its fields."""
+        column = self.columns[name]
+        if not isinstance(column, ListColumn) or not isinstance(column.items, Frame):
+            raise TypeError(f"{name} is not a column of lists of structs.")
+        items = list(zip(*map(column.items.to_list, fields), strict=True))
+        return [items[first:end] for first, end in pairwise(column.offsets.tolist())]
 
     def take(self, rows: NDArray[Any]) -> Frame:
         """Return some rows, by number or by a mask."""

@@ -1,8 +1,7 @@
 """Sessions in the store: one row each, rewritten by each commit that updates them.
 
-The row is the session's record (see `rl_insight.sessions.records`) in columns; the statement that writes it computes
-the durations (see `rl_insight.store.session_rows`). Snapshots come from the session's owner and phases from any
-process, in any order; both are merged into the existing row, so nothing is kept in memory.
+The row is the session's record (see `rl_insight.sessions.records`) in columns. Snapshots come from the session's owner
+and phases from any process, in any order; both are merged into the existing row, so nothing is kept in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rl_insight.store.catalog import ProcessState
 from rl_insight.store.frame import Frame
 from rl_insight.store.inserts import arriving
 from rl_insight.store.session_batch import SessionBatch, plain
-from rl_insight.store.session_rows import insert_entries, insert_sessions, session_of_row
+from rl_insight.store.session_rows import entry_frame, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
 """The reason for a session that the server closed as lost; reverted if the process reports again."""
@@ -143,7 +142,7 @@ def write_entries(
     """Write sessions, replacing the rows with these numbers."""
     if rows:
         connection.execute(_DELETE_ROWS, {"rows": rows})
-    insert_entries(connection, entries, owners)
+    insert_sessions(connection, [entry_frame(entries, owners)])
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:

@@ -19,10 +19,10 @@ from rl_insight.exchange.importing.readers.base import FileContext, Reader, deco
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
-from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, REPORTED, Snapshot, clean
+from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, PHASE_COLUMNS, REPORTED, Snapshot, clean
 from rl_insight.store.frame import Column, Frame, ListColumn, NumberColumn, Texts, column_of, frame_of, repeated
 from rl_insight.store.session_batch import SessionBatch
-from rl_insight.store.session_rows import PHASE_TYPES, kind_of
+from rl_insight.store.session_rows import kind_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -219,7 +219,7 @@ class _SessionColumns:
             texts.required(phases.status),
             texts.at(phases.payload),
         )
-        return ListColumn.of(phases.counts, frame_of(dict(zip(PHASE_TYPES, columns, strict=True))))
+        return ListColumn.of(phases.counts, frame_of(dict(zip(PHASE_COLUMNS, columns, strict=True))))
 
 
 class _PhaseColumns:
