@@ -12,11 +12,6 @@ import rl_insight
 ROOT = Path(rl_insight.__file__).parent
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 
-SAME_THING_TWICE = {
-    "Session": "what a user holds while a sample runs, and the same sample as the API answers it",
-    "Span": "what a user holds while work runs, and the same work as the API answers it",
-}
-
 
 def parsed():
     for path in sorted(ROOT.rglob("*.py")):
@@ -29,8 +24,7 @@ def test_a_class_name_is_defined_once_even_without_its_underscore():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name.removeprefix("_")].append(module)
-    assert {name: modules for name, modules in homes.items() if len(modules) > 1 and name not in SAME_THING_TWICE} == {}
-    assert sorted(name for name in SAME_THING_TWICE if len(homes[name]) != 2) == []
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
 
 
 def test_private_modules_are_imported_by_their_own_package_alone():

@@ -17,7 +17,7 @@ from rl_insight.schema.json_values import json_form
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store import queries
 from rl_insight.store.errors import NotFoundError
-from rl_insight.store.queries import Cursor, Line, Session
+from rl_insight.store.queries import Cursor, Line, StoredSession
 from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 
@@ -37,7 +37,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     """A page of sessions, and the total count."""
 
     total: int
-    sessions: list[Session]
+    sessions: list[StoredSession]
 
 
 class Condition(NamedTuple):
@@ -123,7 +123,7 @@ class Question:
         return found if self._shape is None else self._shape(found)
 
 
-def _page(found: tuple[list[Session], int]) -> SessionPage:
+def _page(found: tuple[list[StoredSession], int]) -> SessionPage:
     return SessionPage(found[1], found[0])
 
 

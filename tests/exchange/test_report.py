@@ -20,7 +20,7 @@ from rl_insight.exchange.report.spans import span_blocks, span_columns
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import queries
 from rl_insight.store.queries import Lane, Scope
-from rl_insight.store.queries.spans import Span
+from rl_insight.store.queries.spans import StoredSpan
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 SECOND = 10**9
@@ -90,7 +90,9 @@ def test_spans_stand_in_columns_by_lane_depth_and_start(recorded):
 def test_spans_have_every_field_of_the_servers_spans():
     """The fields of a lane are in the list of lanes."""
     of_lane = set(Lane.__struct_fields__) - {"lane_id"}
-    assert set(Span.__struct_fields__) - set(SpanColumns.__struct_fields__) == of_lane & set(Span.__struct_fields__)
+    assert set(StoredSpan.__struct_fields__) - set(SpanColumns.__struct_fields__) == of_lane & set(
+        StoredSpan.__struct_fields__
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rl_insight.compat.xtuner import TraceConfig
 from rl_insight.recorder.sessions import FINAL_STATUSES, MARKS
-from rl_insight.store.queries import Session
+from rl_insight.store.queries import StoredSession
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -31,7 +31,7 @@ def test_the_examples_of_monitors_run(name):
 
 def test_every_field_of_the_record_is_described():
     text = (DOCS / "sessions.md").read_text()
-    fields = {name for name in Session.__struct_fields__ if name not in ("process_id", "phase_seconds")}
+    fields = {name for name in StoredSession.__struct_fields__ if name not in ("process_id", "phase_seconds")}
     assert {name for name in (*fields, *MARKS, *FINAL_STATUSES) if f"`{name}`" not in text} <= {"wait_return"}
 
 

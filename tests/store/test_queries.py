@@ -926,7 +926,7 @@ def _write_sessions(store, sessions):
 
 def test_sessions_are_listed_and_sorted(store):
     def session(number, **fields):
-        return queries.Session(
+        return queries.StoredSession(
             session_id=f"s{number}", task_id="t", group_id="g", submit_ts=float(number), **fields
         )  # fmt: skip
 
@@ -960,7 +960,7 @@ def test_sessions_are_listed_and_sorted(store):
 
 
 def test_sample_of_sessions_is_even_over_the_run(store):
-    sessions = [queries.Session(session_id=f"s{number}", submit_ts=float(number)) for number in range(1000)]
+    sessions = [queries.StoredSession(session_id=f"s{number}", submit_ts=float(number)) for number in range(1000)]
     _write_sessions(store, sessions)
     with store.reader() as cursor:
         found, total = queries.sessions(cursor, order="sample", limit=200)
@@ -971,7 +971,7 @@ def test_sample_of_sessions_is_even_over_the_run(store):
 
 def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
     def session(number, **fields):
-        return queries.Session(session_id=f"s{number}", status="accepted", submit_ts=float(number), **fields)
+        return queries.StoredSession(session_id=f"s{number}", status="accepted", submit_ts=float(number), **fields)
 
     some = [
         session(1, reward=0.1, tokens=64, model_version="7"),
@@ -995,7 +995,7 @@ def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
 
 def test_sessions_are_listed_with_as_much_detail_as_is_wanted(store):
     phases = {"generate": [{"start_ts": 1.0, "end_ts": 3.0, "outcome": "ok", "payload": {"tokens": 9}}]}
-    whole = queries.Session(
+    whole = queries.StoredSession(
         session_id="s", generate_s=2.0, phase_seconds={"generate": 2.0}, phases=phases, counters={"turns": 2}, turns=2,
         rollout_stats={"running": 1},
     )  # fmt: skip

@@ -2,6 +2,7 @@
 import type { RunNotes, SavedViews, SqlResult, paths } from "./generated/schema";
 
 export type * from "./generated/schema";
+export type { StoredSession as Session, StoredSpan as Span } from "./generated/schema";
 
 type Value = string | number | bigint | boolean | readonly (string | number)[] | null | undefined;
 export type Parameters = Record<string, Value>;

@@ -81,20 +81,20 @@ class RowWriter:
                 and not sample.shows(spans[at], short_text(session_id[at]), step[at], start[at] + offset_ns)
             }
         builder.add_spans(
-            span_id,
-            trace_high,
-            trace_low,
-            parent_id,
-            _positions(self._names.of, name, texts),
-            list(map(add, start, repeat(offset_ns))),
-            duration,
-            _positions(_short, segment, texts),
-            _positions(_short, lane, texts),
-            _positions(_short, status, texts),
-            _positions(_short, error, texts),
-            [NO_STEP if number is None else number for number in step],
-            _positions(_short, session_id, texts),
-            texts.of_column(self._attributes.encode_all(attributes, keys, hidden)),
+            span_id=span_id,
+            trace_high=trace_high,
+            trace_low=trace_low,
+            parent_id=parent_id,
+            name=_positions(self._names.of, name, texts),
+            start_ns=list(map(add, start, repeat(offset_ns))),
+            duration_ns=duration,
+            segment=_positions(_short, segment, texts),
+            lane=_positions(_short, lane, texts),
+            status=_positions(_short, status, texts),
+            error=_positions(_short, error, texts),
+            step=[NO_STEP if number is None else number for number in step],
+            session_id=_positions(_short, session_id, texts),
+            attributes=texts.of_column(self._attributes.encode_all(attributes, keys, hidden)),
         )
         for row in sessions:
             builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})

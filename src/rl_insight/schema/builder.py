@@ -14,6 +14,14 @@ from rl_insight.schema.tables import NO_STEP, RECORDED, TABLES, TEXT_KINDS, Seri
 
 _SERIES_WIDTH = len(Series.TYPES)
 _VALUE_BYTES = 8
+_WRITTEN = {
+    table: [
+        (name, column.kind in TEXT_KINDS, column.absent if column.optional else None)
+        for name, column in declared.COLUMNS.items()
+    ]
+    for table, declared in TABLES.items()
+}
+"""Name, whether it is text, and what an absent value becomes (None if it must be given), for the columns of a table."""
 
 
 class TextTable(dict["str | None", int]):
@@ -80,100 +88,54 @@ class BatchBuilder:
 
     def add_row(self, table: str, values: Iterable[Any]) -> None:
         """Add one row to any table, in column order; strings are passed as such, and None means absent."""
-        row = []
-        for column, value in zip(TABLES[table].COLUMNS.values(), values, strict=True):
-            if column.kind in TEXT_KINDS:
-                row.append(self.text(value))
-            else:
-                row.append((NO_STEP if column.kind == "step" else 0) if value is None else value)
+        self._add(table, dict(zip(TABLES[table].COLUMNS, values, strict=True)))
+
+    def _add(self, table: str, values: dict[str, Any]) -> None:
+        """Add one row by column name; optional columns may be left out."""
+        given, text, row = values.get, self.text, []
+        for name, is_text, absent in _WRITTEN[table]:
+            value = given(name)
+            row.append(absent if value is None else text(value) if is_text else value)
+        columns = TABLES[table].COLUMNS
+        if None in row or not values.keys() <= columns.keys():
+            missing = [name for name, value in zip(columns, row, strict=True) if value is None]
+            raise TypeError(f"{table}: missing {missing}, unknown {sorted(values.keys() - columns.keys())}.")
         getattr(self, table).extend(row)
 
     def add_span(
-        self,
-        *,
-        span_id: int,
-        trace: tuple[int, int],
-        name: str,
-        start_ns: int,
-        duration_ns: int,
-        parent_id: int = 0,
-        segment: str = "duration",
-        lane: str | None = None,
-        status: str = "ok",
-        error: str | None = None,
-        step: int | None = None,
-        session_id: str | None = None,
-        attributes: str | None = None,
+        self, *, trace: tuple[int, int], segment: str = "duration", status: str = "ok", **columns: Any
     ) -> None:
         """Add one span; `attributes` is a JSON object as text."""
-        text = self.text
-        number = NO_STEP if step is None else step
-        when = (span_id, *trace, parent_id, text(name), start_ns, duration_ns)
-        what = (text(segment), text(lane), text(status), text(error), number, text(session_id), text(attributes))
-        self.spans.extend(when + what)
+        self._add("spans", {**_trace(trace), "segment": segment, "status": status, **columns})
 
-    def add_spans(self, *columns: Sequence[Any]) -> None:
-        """Add many spans as raw columns, in table order; all of them or none.
+    def add_spans(self, **columns: Sequence[Any]) -> None:
+        """Add many spans as columns of raw numbers; all of them or none. Optional columns may be left out.
 
         Three times as fast as adding rows, with an eighth of their memory until the batch is built.
         """
-        added = [_packed(code, column) for code, column in zip(Spans.TYPES.values(), columns, strict=True)]
+        if not columns.keys() <= Spans.COLUMNS.keys():
+            raise TypeError(f"spans: unknown {sorted(columns.keys() - Spans.COLUMNS.keys())}.")
+        count = len(columns["span_id"])
+        added = [
+            _packed(column.code, columns[name])
+            if name in columns or not column.optional
+            else struct.pack(column.code, column.absent) * count
+            for name, column in Spans.COLUMNS.items()
+        ]
         for column, more in zip(self._span_columns, added, strict=True):
             column.frombytes(more)
 
-    def add_event(
-        self,
-        *,
-        time_ns: int,
-        name: str,
-        span_id: int = 0,
-        trace: tuple[int, int] = (0, 0),
-        lane: str | None = None,
-        step: int | None = None,
-        session_id: str | None = None,
-        attributes: str | None = None,
-    ) -> None:
+    def add_event(self, *, trace: tuple[int, int] = (0, 0), **columns: Any) -> None:
         """Add one event; `attributes` is a JSON object as text."""
-        where = self._where(span_id, trace, lane, step, session_id, attributes)
-        self.events.extend((time_ns, self.text(name), *where))
+        self._add("events", {**_trace(trace), **columns})
 
-    def add_log(
-        self,
-        *,
-        time_ns: int,
-        level: int,
-        message: str,
-        logger: str | None = None,
-        span_id: int = 0,
-        trace: tuple[int, int] = (0, 0),
-        lane: str | None = None,
-        step: int | None = None,
-        session_id: str | None = None,
-        attributes: str | None = None,
-    ) -> None:
+    def add_log(self, *, trace: tuple[int, int] = (0, 0), **columns: Any) -> None:
         """Add one log line; `attributes` is a JSON object as text."""
-        where = self._where(span_id, trace, lane, step, session_id, attributes)
-        self.logs.extend((time_ns, level, self.text(logger), self.text(message), *where))
+        self._add("logs", {**_trace(trace), **columns})
 
-    def add_session(
-        self, *, session_id: str, status: str, time_ns: int, record: str, task_id: str | None = None
-    ) -> None:
+    def add_session(self, **columns: Any) -> None:
         """Add a session snapshot; `record` is a JSON object as text, see `rl_insight.sessions.records`."""
-        text = self.text
-        self.sessions.extend((text(session_id), text(task_id), text(status), time_ns, text(record)))
-
-    def _where(
-        self,
-        span_id: int,
-        trace: tuple[int, int],
-        lane: str | None,
-        step: int | None,
-        session_id: str | None,
-        attributes: str | None,
-    ) -> tuple[Any, ...]:
-        text = self.text
-        number = NO_STEP if step is None else step
-        return span_id, trace[0], trace[1], text(lane), number, text(session_id), text(attributes)
+        self._add("sessions", columns)
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
         """Add a metric with its labels, a JSON object as text; return its position for samples."""
@@ -245,6 +207,10 @@ class BatchBuilder:
     def __len__(self) -> int:
         rows = sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in RECORDED)
         return rows + self.packed_spans
+
+
+def _trace(trace: tuple[int, int]) -> dict[str, int]:
+    return {"trace_high": trace[0], "trace_low": trace[1]}
 
 
 def _packed(code: str, column: Sequence[Any]) -> bytes:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
@@ -29,7 +31,12 @@ class Column(NamedTuple):
     store: str
     """The type in the store."""
     optional: bool = False
-    """Whether 0 (text or id) or `NO_STEP` means absent."""
+    """Whether a value may be absent."""
+
+    @property
+    def absent(self) -> int:
+        """The number that stands for an absent value."""
+        return NO_STEP if self.kind == "step" else 0
 
 
 _LONG = "VARCHAR USING COMPRESSION zstd"
@@ -86,9 +93,10 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         view: memoryview = memoryview(getattr(self, name)).cast(self.TYPES[name])  # type: ignore[call-overload]
         return view
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows, as numbers in column order."""
-        return zip(*(self.column(name).tolist() for name in self.TYPES), strict=True)
+    def rows(self) -> Iterator[Any]:
+        """Iterate over the rows: numbers in column order, as named tuples."""
+        columns = (self.column(name).tolist() for name in self.TYPES)
+        return map(_row_type(type(self))._make, zip(*columns, strict=True))
 
     def __len__(self) -> int:
         name, size = self.FIRST
@@ -102,10 +110,27 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         width = len(cls.TYPES)
         return cls(**{name: pack(code, values[at::width]) for at, (name, code) in enumerate(cls.TYPES.items())})
 
+    @classmethod
+    def from_columns(cls, count: int, **columns: bytes) -> Any:
+        """Build the table from raw columns of `count` rows; optional ones that are not given are absent."""
+        absent = {
+            name: pack(column.code, [column.absent]) * count
+            for name, column in cls.COLUMNS.items()
+            if column.optional and name not in columns
+        }
+        if missing := cls.COLUMNS.keys() - columns.keys() - absent.keys():
+            raise TypeError(f"{cls.__name__.lower()}: missing {sorted(missing)}.")
+        return cls(**columns, **absent)
+
     def followed_by(self, columns: Iterable[array[Any]]) -> Any:
         """Return the table with more rows, given as columns."""
         names = zip(self.TYPES, columns, strict=True)
         return type(self)(**{name: getattr(self, name) + raw(column) for name, column in names})
+
+
+@cache
+def _row_type(table: type[Table]) -> Any:
+    return namedtuple(f"{table.__name__}Row", table.COLUMNS)  # noqa: PYI024  # from the declaration
 
 
 class Spans(Table):

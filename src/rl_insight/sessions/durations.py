@@ -14,7 +14,7 @@ Interval = tuple[float, "float | None", str]
 _start_of = itemgetter(0)
 
 
-class Durations(NamedTuple):
+class SessionDurations(NamedTuple):
     """Seconds; None where a mark or a phase is missing."""
 
     queue_wait_s: float | None
@@ -27,7 +27,7 @@ class Durations(NamedTuple):
     """How many `generate` phases ended."""
 
 
-WAITS: Final = tuple(name for name in Durations._fields if name.endswith("_s"))
+WAITS: Final = tuple(name for name in SessionDurations._fields if name.endswith("_s"))
 
 
 def durations(
@@ -36,11 +36,11 @@ def durations(
     wait_return_ts: float | None,
     finalized_ts: float | None,
     phases: Iterable[Interval],
-) -> Durations:
+) -> SessionDurations:
     """Compute the durations of a session. Those that would be negative because of clock errors are 0.
 
     >>> durations(10.0, 10.5, None, 14.0, [(11.0, 13.0, "execution"), (11.0, 12.0, "reward"), (11.5, 12.5, "reward")])
-    Durations(queue_wait_s=0.5, runner_wait_s=0.5, post_wait_s=None, total_s=4.0, \
+    SessionDurations(queue_wait_s=0.5, runner_wait_s=0.5, post_wait_s=None, total_s=4.0, \
 phase_seconds={'execution': 2.0, 'reward': 1.5}, generations=0)
     """
     first_start: float | None = None
@@ -62,7 +62,7 @@ phase_seconds={'execution': 2.0, 'reward': 1.5}, generations=0)
             seconds[name] = round(seconds[name] + _length(max(start, reached[name]), end), 6)
             reached[name] = end
     ended_ts = max((mark for mark in (wait_return_ts, finalized_ts) if mark is not None), default=None)
-    return Durations(
+    return SessionDurations(
         queue_wait_s=_between(submit_ts, enqueue_ts),
         runner_wait_s=_between(enqueue_ts, first_start),
         post_wait_s=_between(first_end, wait_return_ts),

@@ -1,7 +1,8 @@
 """The fields of a session, listed once.
 
-`Session` is a session as the store and the API represent it; `Snapshot` is a report from its owner. The store's
-columns, the field order of a record, imports and exports are derived from these two classes. Add new fields to both.
+`StoredSession` is a session as the store and the API represent it; `Snapshot` is a report from its owner. The
+store's columns, the field order of a record, imports and exports are derived from these two classes. Add new fields to
+both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KNOWN_PHASES: Final = (EXECUTION, GENERATE, "reward", "toolcall")
 """Phases with a field for their duration; other phases are only in `phase_seconds`."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sample of one task; `_ts` are aligned seconds since 1970, `_s` durations in seconds."""
 
     session_id: str
@@ -95,7 +96,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
     tokens: Any = None
 
 
-FIELDS: Final = Session.__struct_fields__
+FIELDS: Final = StoredSession.__struct_fields__
 REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not in {"session_id", "status"})
 """The fields of a snapshot that can be absent."""
 DEFAULTS: Final[dict[str, str]] = {"group_id": "task_id"}
@@ -104,7 +105,7 @@ MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
 DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seconds", "turns")
 """Durations and turns, which are derived from the marks and the phases."""
 
-_KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
+_KINDS: Final = {name: str(kind) for name, kind in get_type_hints(StoredSession).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))
 """Compound fields; not sortable."""
 PHASE_COLUMNS: Final = {

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from rl_insight.schema.records import read_object
-from rl_insight.sessions.durations import WAITS, Durations, durations
+from rl_insight.sessions.durations import WAITS, SessionDurations, durations
 from rl_insight.sessions.model import (
     COLUMNS,
     DEFAULTS,
@@ -24,7 +24,7 @@ from rl_insight.sessions.model import (
     OBJECTS,
     PHASE_COLUMNS,
     REPORTED,
-    Session,
+    StoredSession,
     clean,
     integer_of,
 )
@@ -64,7 +64,7 @@ def _with_durations(rows: Frame) -> Frame:
     return Frame(rows.columns | {name: column_of(derived[name], kind_of(name)) for name in DERIVED})
 
 
-def _turns(counters: str | None, found: Durations) -> int | None:
+def _turns(counters: str | None, found: SessionDurations) -> int | None:
     """Return the counter `turns`, or else the number of `generate` phases."""
     given = integer_of(read_object(counters).get("turns")) if counters and '"turns"' in counters else None
     return found.generations or None if given is None else given
@@ -98,14 +98,14 @@ def _phase_row(phase: PhaseRecord) -> tuple[Any, ...]:
     return phase.start_ts, phase.end_ts, span_id, phase.name, phase.outcome, json_of(phase.payload)
 
 
-def session_of_row(values: Iterable[Any]) -> Session:
+def session_of_row(values: Iterable[Any]) -> StoredSession:
     """Return the struct of one row of the table."""
     fields = dict(zip(FIELDS, values, strict=True))
     for name in OBJECTS - {"phases"}:
         fields[name] = read_object(fields[name])
     fields["phases"] = _phases_by_name(fields["phases"] or ())
     fields["phase_seconds"] = _every_phase(fields)
-    return Session(**fields)
+    return StoredSession(**fields)
 
 
 def _phases_by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

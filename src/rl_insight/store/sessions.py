@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from rl_insight.schema import Batch
-from rl_insight.sessions.model import DEFAULTS, FIELDS, PENDING, REPORTED, Session, Snapshot
+from rl_insight.sessions.model import DEFAULTS, FIELDS, PENDING, REPORTED, Snapshot, StoredSession
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord, Update, session_updates
 from rl_insight.store.catalog import ProcessState
 from rl_insight.store.frame import Frame
@@ -145,7 +145,7 @@ def write_entries(
     insert_sessions(connection, [entry_frame(entries, owners)])
 
 
-def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
+def entry_of(session: StoredSession, snapshot_ns: int | None = None) -> SessionEntry:
     """Return a row as an entry that accepts updates."""
     snapshot = Snapshot(
         session_id=session.session_id,
@@ -160,14 +160,14 @@ def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
     return entry
 
 
-def _reported(session: Session, name: str) -> Any:
+def _reported(session: StoredSession, name: str) -> Any:
     """Return a field as its owner reported it: empty and default values were absent."""
     value = getattr(session, name)
     is_default = name in DEFAULTS and value == getattr(session, DEFAULTS[name])
     return None if value == {} or is_default else value
 
 
-def record_of(session: Session) -> SessionRecord:
+def record_of(session: StoredSession) -> SessionRecord:
     """Return a row as the session's record, in the form used in files."""
     entry = entry_of(session, 0)
     return entry.record()

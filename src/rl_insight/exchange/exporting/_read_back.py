@@ -10,7 +10,7 @@ from rl_insight.exchange.exporting import rows
 from rl_insight.exchange.exporting.rows import SPANS_BY_PROCESS, Selection
 from rl_insight.schema import Batch, BatchBuilder, Loss
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
-from rl_insight.sessions.model import REPORTED, Session
+from rl_insight.sessions.model import REPORTED, StoredSession
 from rl_insight.store.gathered import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
 
@@ -131,12 +131,12 @@ class _Batches:
         return position
 
 
-def _latest_ns(session: Session) -> int:
+def _latest_ns(session: StoredSession) -> int:
     seconds = session.finalized_ts or session.wait_return_ts or session.submit_ts or 0.0
     return max(0, min(round(1e9 * seconds), LAST_TIME_NS))
 
 
-def _snapshot(session: Session) -> dict[str, object]:
+def _snapshot(session: StoredSession) -> dict[str, object]:
     """Return the fields that the owner of a session reports, without those derived from phases."""
     reported = ((name, getattr(session, name)) for name in REPORTED if name not in {"rank", "role"})
     return {"session_id": session.session_id} | {name: value for name, value in reported if value not in (None, {})}

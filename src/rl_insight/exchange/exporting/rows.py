@@ -11,7 +11,7 @@ import msgspec
 from rl_insight.schema import Process
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import TABLES
-from rl_insight.sessions.model import FIELDS, Session
+from rl_insight.sessions.model import FIELDS, StoredSession
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.base import Parameters, conditions
 from rl_insight.store.session_rows import session_of_row
@@ -163,7 +163,7 @@ def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     return {number for (number,) in cursor.execute(_FAR_PARENTS.format(chosen=sql), given).fetchall()}
 
 
-def sessions(cursor: Cursor, selection: Selection) -> Iterator[Session]:
+def sessions(cursor: Cursor, selection: Selection) -> Iterator[StoredSession]:
     """Yield sessions by id."""
     return map(session_of_row, _stream(cursor, "sessions", ", ".join(FIELDS), selection, "session_id"))
 

@@ -25,13 +25,13 @@ from rl_insight.store.queries import (
     ProcessHealth,
     RoleIdle,
     RunSummary,
-    Session,
     SessionInFlight,
     SessionStep,
     SpanSeries,
     Step,
     StepMetric,
     StepPace,
+    StoredSession,
     Timeline,
     Transcript,
 )
@@ -51,7 +51,7 @@ class StringColumn(msgspec.Struct, frozen=True):
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans in columns, by lane, depth and start; the columns are the fields of a `Span`."""
+    """Spans in columns, by lane, depth and start; the columns are the fields of a `StoredSpan`."""
 
     total: int
     """Spans in the window; if that exceeds the number of rows, the rows are the longest ones."""
@@ -83,7 +83,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     """Sessions in the scope; if that exceeds the number here, these are an even sample and the slowest."""
-    sessions: list[Session]
+    sessions: list[StoredSession]
     steps: list[SessionStep]
     """Of all sessions in the scope."""
     counted_steps: dict[str, int]

@@ -7,8 +7,8 @@ from rl_insight.schema.captured_text import CAPTURED_TEXT
 from rl_insight.store.queries import (
     Cursor,
     Scope,
-    Session,
     SessionConditions,
+    StoredSession,
     Transcript,
     session_steps,
     session_transcript,
@@ -23,7 +23,7 @@ MAX_SESSIONS = 20_000
 SLOWEST = 200
 MAX_TRANSCRIPTS = 500
 _MAX_CHARACTERS = 20_000_000
-_COLUMNS = ", ".join(Session.__struct_fields__)
+_COLUMNS = ", ".join(StoredSession.__struct_fields__)
 _COUNT = "SELECT count(*) FROM sessions WHERE {where}"
 _SESSIONS = f"""
     SELECT {_COLUMNS} FROM (
@@ -54,7 +54,7 @@ def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowe
     )
 
 
-def _counted_steps(cursor: Cursor, sessions: list[Session]) -> dict[str, int]:
+def _counted_steps(cursor: Cursor, sessions: list[StoredSession]) -> dict[str, int]:
     windows = counted_windows(cursor)
     found = {}
     for one in sessions:
@@ -65,7 +65,7 @@ def _counted_steps(cursor: Cursor, sessions: list[Session]) -> dict[str, int]:
     return found
 
 
-def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Transcript]:
+def session_transcripts(cursor: Cursor, sessions: list[StoredSession]) -> dict[str, Transcript]:
     """Return the transcripts of sessions whose text was captured, by id; if there are too many, the newest."""
     with_texts = {session_id for (session_id,) in cursor.execute(_WITH_TEXTS).fetchall()}
     found: dict[str, Transcript] = {}

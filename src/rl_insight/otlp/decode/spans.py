@@ -1,7 +1,7 @@
 """Converts OTLP spans to rows.
 
-This is the hot path of OTLP: a span costs about a dozen protobuf attribute accesses and little else. Rows are appended
-directly to the builder's lists.
+This is the hot path of OTLP: a span costs about a dozen protobuf attribute accesses and little else. The spans of a
+scope are added together, as columns.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ _KNOWN = frozenset(
     }
 )  # fmt: skip
 """Attributes with a column, and those that repeat fields of the process."""
+_IDENTITY = ("span_id", "trace_high", "trace_low", "parent_id", "name", "start_ns", "duration_ns", "attributes")
+_CONTEXT = ("segment", "lane", "status", "error", "step", "session_id")
+"""The columns that are the same for most spans."""
 
 
 class SpanRows(DecodedRows):
@@ -55,9 +58,8 @@ class SpanRows(DecodedRows):
 
     def add_scope(self, scope: Any) -> None:
         """Add all spans of one instrumentation scope."""
-        builder = self.builder
-        add_row, text = builder.spans.extend, builder.text
-        plain_columns = self._plain_columns
+        builder, text = self.builder, self.builder.text
+        rows: list[tuple[int, ...]] = []
         for span in scope.spans:
             trace_id, span_id = span.trace_id, span.span_id
             if len(trace_id) != 16 or len(span_id) != 8 or not any(span_id):
@@ -82,11 +84,13 @@ class SpanRows(DecodedRows):
                     continue
                 name, columns = found
             else:
-                name, columns = span.name, plain_columns
+                name, columns = span.name, self._plain_columns
             json = text(json_text(attributes))
-            add_row([number, high, low, parent_number, text(name), start, duration, *columns, json])
+            rows.append((number, high, low, parent_number, text(name), start, duration, json, *columns))
             if span.events:
                 self._add_events(span, (high, low), number, columns)
+        if rows:
+            builder.add_spans(**dict(zip((*_IDENTITY, *_CONTEXT), zip(*rows, strict=True), strict=True)))
 
     @staticmethod
     def _note_details(span: Any, attributes: dict[str, Any]) -> None:
@@ -100,7 +104,7 @@ class SpanRows(DecodedRows):
             ]
 
     def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, tuple[int, ...]] | None:
-        """Return the name, and the columns from segment to session; None for an event that was sent as a span."""
+        """Return the name, and the columns of `_CONTEXT`; None for an event that was sent as a span."""
         text, take = self.builder.text, attributes.pop
         agent = read_agent_span(attributes) if TRACE_SOURCE in attributes else None
         row = session_row(attributes, span.start_time_unix_nano, span.end_time_unix_nano) if agent else None

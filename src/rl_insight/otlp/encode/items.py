@@ -94,44 +94,43 @@ def span_items(batch: Batch, *, with_open: bool = False) -> list[SpanItem]:
 
     Open spans are skipped, since they come again in a later batch when they complete, unless `with_open` is set.
     """
-    spans = [row for row in batch.spans.rows() if with_open or row[6] >= 0]
-    events: dict[int, list[EventItem]] = {row[0]: [] for row in spans} if len(batch.events) else {}
+    spans = [row for row in batch.spans.rows() if with_open or row.duration_ns >= 0]
+    events: dict[int, list[EventItem]] = {row.span_id: [] for row in spans} if len(batch.events) else {}
     instants: list[SpanItem] = []
     seen: dict[bytes, int] = {}
     for row in batch.events.rows():
-        if row[2] in events:
-            events[row[2]].append(_event(batch, row))
+        if row.span_id in events:
+            events[row.span_id].append(_event(batch, row))
         else:
             instants.append(_instant(batch, row, seen))
-    return [_span(batch, row, events.get(row[0], [])) for row in spans] + instants
+    return [_span(batch, row, events.get(row.span_id, [])) for row in spans] + instants
 
 
-def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanItem:
-    span_id, high, low, parent, name, start, duration, segment, lane, status, error, step, session, values = row
-    strings = batch.text
-    name = strings(name) or ""
-    found = read_object(strings(values))
-    found[SEGMENT] = segment = strings(segment) or ""
-    lane = strings(lane)
+def _span(batch: Batch, row: Any, events: list[EventItem]) -> SpanItem:
+    text = batch.text
+    name, segment, lane, error = text(row.name) or "", text(row.segment) or "", text(row.lane), text(row.error)
+    outcome = text(row.status) or ""
+    found = read_object(text(row.attributes))
+    found[SEGMENT] = segment
     if segment in STATE_SEGMENTS:
         found[STATE_NAME] = name
         found[LANE] = lane or own_lane(batch.process)
         found["process_id"] = batch.process.process_id
     elif lane is not None:
         found.setdefault(LANE, lane)
-    outcome, error = strings(status) or "", strings(error)
     if outcome not in {"ok", "open"}:
         found[STATUS] = outcome
     if error is not None:
         found["error.type"] = error
-    _add_context(found, batch, step, session)
-    start = max(start, 0)
-    end = start + duration if duration >= 0 else 0
+    _add_context(found, batch, row)
+    start = max(row.start_ns, 0)
+    end = start + row.duration_ns if row.duration_ns >= 0 else 0
     message = (error or "") if outcome == "error" else None
-    return SpanItem((high, low), span_id, parent, name, start, end, found, events, message)
+    trace = (row.trace_high, row.trace_low)
+    return SpanItem(trace, row.span_id, row.parent_id, name, start, end, found, events, message)
 
 
-def _add_context(found: dict[str, Any], batch: Batch, step: int, session: int) -> None:
+def _add_context(found: dict[str, Any], batch: Batch, row: Any) -> None:
     """Add the process, step and session of a span or event; attributes set by the user take precedence."""
     process = batch.process
     found.setdefault("process_id", process.process_id)
@@ -139,29 +138,28 @@ def _add_context(found: dict[str, Any], batch: Batch, step: int, session: int) -
         found.setdefault("project", process.project)
     if process.experiment_name:
         found.setdefault("experiment_name", process.experiment_name)
-    _add_place(found, batch, step, session)
+    _add_place(found, batch, row)
 
 
-def _add_place(found: dict[str, Any], batch: Batch, step: int, session: int) -> None:
-    if step != NO_STEP:
-        found["step"] = step
-    if session:
-        found.setdefault("session_id", batch.text(session))
+def _add_place(found: dict[str, Any], batch: Batch, row: Any) -> None:
+    if row.step != NO_STEP:
+        found["step"] = row.step
+    if row.session_id:
+        found.setdefault("session_id", batch.text(row.session_id))
 
 
-def _event(batch: Batch, row: tuple[Any, ...]) -> EventItem:
-    time_ns, name, _span_id, _high, _low, _lane, step, session, values = row
-    found = read_object(batch.text(values))
-    _add_place(found, batch, step, session)
-    return EventItem(max(time_ns, 0), batch.text(name) or "", found)
+def _event(batch: Batch, row: Any) -> EventItem:
+    found = read_object(batch.text(row.attributes))
+    _add_place(found, batch, row)
+    return EventItem(max(row.time_ns, 0), batch.text(row.name) or "", found)
 
 
-def _instant(batch: Batch, row: tuple[Any, ...], seen: dict[bytes, int]) -> SpanItem:
+def _instant(batch: Batch, row: Any, seen: dict[bytes, int]) -> SpanItem:
     """Return an event as a zero-length child span."""
-    time_ns, name, parent, high, low, lane, step, session, values = row
+    time_ns, parent, high, low = row.time_ns, row.span_id, row.trace_high, row.trace_low
     # The same event always gets the same id, live and exported, so that receivers can deduplicate it.
-    texts = [batch.text(at) for at in (name, lane, session, values)]
-    content = repr((batch.process.process_id, time_ns, parent, high, low, step, texts)).encode("utf-8", "replace")
+    texts = [batch.text(at) for at in (row.name, row.lane, row.session_id, row.attributes)]
+    content = repr((batch.process.process_id, time_ns, parent, high, low, row.step, texts)).encode("utf-8", "replace")
     repeat = seen[content] = seen.get(content, -1) + 1
     digest = hashlib.blake2b(content, digest_size=24, salt=repeat.to_bytes(8, "little")).digest()
     span_id, own_high, own_low = struct.unpack(">QQQ", digest)
@@ -169,9 +167,9 @@ def _instant(batch: Batch, row: tuple[Any, ...], seen: dict[bytes, int]) -> Span
         high, low, parent = own_high, own_low, 0
     found = read_object(texts[3])
     found[SEGMENT] = EVENT_SEGMENT
-    if lane:
+    if row.lane:
         found.setdefault(LANE, texts[1])
-    _add_context(found, batch, step, session)
+    _add_context(found, batch, row)
     time_ns = max(time_ns, 0)
     return SpanItem((high, low), span_id, parent, texts[0] or "", time_ns, time_ns, found, [])
 
@@ -181,14 +179,14 @@ def log_items(batch: Batch) -> list[LogItem]:
     return [_log(batch, row) for row in batch.logs.rows()] if len(batch.logs) else []
 
 
-def _log(batch: Batch, row: tuple[Any, ...]) -> LogItem:
-    time_ns, level, logger, message, span_id, high, low, lane, step, session, values = row
-    found = read_object(batch.text(values))
-    if lane:
-        found[OTHER_LANE] = batch.text(lane)
-    _add_place(found, batch, step, session)
-    scope, body = batch.text(logger) or "", batch.text(message) or ""
-    return LogItem(scope, max(time_ns, 0), level, body, found, (high, low), span_id)
+def _log(batch: Batch, row: Any) -> LogItem:
+    found = read_object(batch.text(row.attributes))
+    if row.lane:
+        found[OTHER_LANE] = batch.text(row.lane)
+    _add_place(found, batch, row)
+    scope, body = batch.text(row.logger) or "", batch.text(row.message) or ""
+    trace = (row.trace_high, row.trace_low)
+    return LogItem(scope, max(row.time_ns, 0), row.level, body, found, trace, row.span_id)
 
 
 def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, ExponentialBuckets, ExponentialBuckets]:

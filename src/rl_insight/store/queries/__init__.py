@@ -4,7 +4,7 @@
 ...     queries.hotspots(cursor, queries.Scope(last_steps=1))
 """
 
-from rl_insight.sessions.model import Session as Session
+from rl_insight.sessions.model import StoredSession as StoredSession
 from rl_insight.store.queries.base import Cursor as Cursor
 from rl_insight.store.queries.breakdown import Breakdown as Breakdown
 from rl_insight.store.queries.breakdown import RoleIdle as RoleIdle

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rl_insight.intake import silence_ns
-from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, Session
+from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, StoredSession
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, checked_limit, conditions, like_pattern, structs
@@ -143,7 +143,7 @@ def sessions(
     limit: int = 100,
     offset: int = 0,
     detail: SessionDetail = "full",
-) -> tuple[list[Session], int]:
+) -> tuple[list[StoredSession], int]:
     """Return a page of the sessions that match every given condition, and how many match in total.
 
     With `order=sample`, the first ones are an even sample of all matches. `detail=phases` leaves out payloads, counters
@@ -183,7 +183,7 @@ def matching_sessions(cursor: Cursor, chosen: SessionConditions) -> tuple[str, P
     return where, given
 
 
-def _with_detail(session: Session, detail: SessionDetail) -> Session:
+def _with_detail(session: StoredSession, detail: SessionDetail) -> StoredSession:
     if detail == "full":
         return session
     phases = {} if detail == "brief" else {name: _without_payloads(some) for name, some in session.phases.items()}

@@ -31,7 +31,7 @@ from rl_insight.store.queries.steps import counted_step, counted_windows, time_o
 from rl_insight.store.tables import LANE_CLOCK, PLACE, aligned
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class StoredSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One span; times are aligned nanoseconds."""
 
     span_id: str
@@ -58,10 +58,10 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A span with its context."""
 
-    span: Span
-    parents: list[Span]
+    span: StoredSpan
+    parents: list[StoredSpan]
     """From the nearest to the farthest, as far as known."""
-    children: list[Span]
+    children: list[StoredSpan]
     """Direct ones, by start; at most `MAX_CHILDREN`."""
     events: list[Event]
     """The first thousand, like the logs."""
@@ -171,7 +171,7 @@ _ORDERS = {
     "oldest": "{start}",
     "longest": "duration_ns DESC, {start}",
 }
-_SORT_KEYS: dict[str, Callable[[Span], Any]] = {
+_SORT_KEYS: dict[str, Callable[[StoredSpan], Any]] = {
     "newest": lambda span: -span.start_ns,
     "oldest": lambda span: span.start_ns,
     "longest": lambda span: (1 if span.duration_ns is None else -span.duration_ns, span.start_ns),
@@ -180,7 +180,7 @@ _SORT_KEYS: dict[str, Callable[[Span], Any]] = {
 _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
 
 
-def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> Span | None:
+def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> StoredSpan | None:
     """Return a span by id, and by process if ids are not unique; None if there is none."""
     found = _spans(cursor, _BY_ID, {"span_id": parse_id(span_id)})
     return next((one for one in found if process_id is None or one.process_id == process_id), None)
@@ -193,7 +193,7 @@ def span_detail(
     found = span(cursor, span_id, process_id)
     if found is None:
         return None
-    parents: list[Span] = []
+    parents: list[StoredSpan] = []
     seen = {found.span_id}
     above = found.parent_id
     while above and above not in seen and len(parents) < _MAX_PARENTS:
@@ -225,7 +225,7 @@ def span_detail(
     )
 
 
-def _severity(cursor: Cursor, found: Span, now_ns: int | None) -> Severity | None:
+def _severity(cursor: Cursor, found: StoredSpan, now_ns: int | None) -> Severity | None:
     if found.duration_ns is not None:
         return None
     now_ns = time.time_ns() if now_ns is None else now_ns
@@ -238,7 +238,7 @@ def search_spans(
     *,
     order: Literal["newest", "oldest", "longest"] = "newest",
     limit: int = 100,
-) -> list[Span]:
+) -> list[StoredSpan]:
     """Return the spans that match every given condition.
 
     `text` is a part of the name, the attributes, the error or the session id.
@@ -304,7 +304,7 @@ def _text_places(text: str) -> tuple[Parameters, list[str]]:
     return sought, [place.format(part=part, **has) for place in _TEXT_PLACES]
 
 
-def with_counted_steps(cursor: Cursor, spans: list[Span]) -> list[Span]:
+def with_counted_steps(cursor: Cursor, spans: list[StoredSpan]) -> list[StoredSpan]:
     """Return spans with missing steps filled in from the run's step counter."""
     windows = counted_windows(cursor) if any(one.step is None for one in spans) else []
     if not windows:
@@ -330,18 +330,18 @@ def _lane_ids(cursor: Cursor, lane_ids: list[int] | None, role: str | None) -> l
     return of_role if lane_ids is None else [number for number in of_role if number in set(lane_ids)]
 
 
-def open_spans(cursor: Cursor, limit: int = 1_000) -> list[Span]:
+def open_spans(cursor: Cursor, limit: int = 1_000) -> list[StoredSpan]:
     """Return the open spans, the oldest first."""
     return _spans(cursor, _OPEN_SPANS, {"limit": checked_limit(limit)})
 
 
-def _spans(cursor: Cursor, sql: str, parameters: Parameters) -> list[Span]:
+def _spans(cursor: Cursor, sql: str, parameters: Parameters) -> list[StoredSpan]:
     return [_span(row) for row in cursor.execute(sql, parameters).fetchall()]
 
 
-def _span(row: tuple[Any, ...]) -> Span:
+def _span(row: tuple[Any, ...]) -> StoredSpan:
     fields = dict(zip(_FIELDS, row, strict=True))
     trace_id = f"{fields.pop('trace_high'):016x}{fields.pop('trace_low'):016x}"
     fields["span_id"], fields["parent_id"] = f"{fields['span_id']:016x}", hex_id(fields["parent_id"])
     fields["duration_ns"] = None if fields["duration_ns"] < 0 else fields["duration_ns"]
-    return Span(**fields | {"trace_id": trace_id, "attributes": read_object(fields["attributes"])})
+    return StoredSpan(**fields | {"trace_id": trace_id, "attributes": read_object(fields["attributes"])})

@@ -163,7 +163,8 @@ class _SessionColumns:
         own = self.span_id[self._owner]
         parents = own.copy()
         parents[: self._count] = 0
-        return Spans(
+        spans: Spans = Spans.from_columns(
+            count,
             span_id=self.span_id.tobytes(),
             trace_high=np.full(count, self._trace, "<u8").tobytes(),
             trace_low=own.tobytes(),
@@ -174,11 +175,11 @@ class _SessionColumns:
             segment=self._texts(_POSITION[SESSION_SEGMENT], _POSITION[PHASE_SEGMENT]),
             lane=np.full(count, _POSITION[_LANE], "<u4").tobytes(),
             status=self._texts(self._span_status, phases.status),
-            error=bytes(4 * count),
             step=self._steps()[self._owner].astype("<i8").tobytes(),
             session_id=(self._owner + _FIRST_ID).astype("<u4").tobytes(),
             attributes=self._texts(0, phases.payload),
         )
+        return spans
 
     def _texts(self, of_sessions: Any, of_phases: Any) -> bytes:
         """Return a column of string positions from its parts for sessions and phases."""
