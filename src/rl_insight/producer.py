@@ -17,6 +17,7 @@ from rl_insight.recorder.run_config import KEYS_PER_EVENT, MAX_KEYS, flat_keys
 from rl_insight.recorder.session_producer import SessionProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
 from rl_insight.schema.names import CONFIG_EVENT
+from rl_insight.schema.tables import LAST_TIME_NS
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
@@ -425,10 +426,10 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
 
 def _time(value: Any) -> int | None:
     """Return a wall-clock time in nanoseconds; None if the value is not one."""
-    if value.__class__ is int and 0 <= value < 2**62:  # nearly all calls end here
+    if value.__class__ is int and 0 <= value < LAST_TIME_NS:  # nearly all calls end here
         return value
     number = step_of(value)
-    return number if number is not None and 0 <= number < 2**62 else None
+    return number if number is not None and 0 <= number < LAST_TIME_NS else None
 
 
 def _level(level: int | str) -> int:

@@ -137,6 +137,9 @@ def test_a_commit_that_fails_leaves_sessions_as_they_were(store):
         ('{"reward":"NaN","tokens":3.0}', pytest.approx(float("nan"), nan_ok=True), 3),
         ('{"reward":"high","tokens":"many"}', None, None),
         ('{"reward":[1],"tokens":1e300}', None, None),
+        ('{"tokens":"9007199254740993"}', None, 2**53 + 1),
+        ('{"tokens":3.5}', None, None),
+        ('{"tokens":true}', None, None),
         ('{"rollout_stats":[1],"counters":"x","model_version":{"a":1},"reason":7}', None, None),
     ],
 )

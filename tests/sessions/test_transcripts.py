@@ -380,6 +380,12 @@ def test_messages_of_opentelemetry_are_read():
     assert json.loads(found[3].arguments) == {"city": "Paris"}
 
 
+@pytest.mark.parametrize(("given", "tokens"), [("12", 12), (12.0, 12), (-12, None), ("many", None), (True, None)])
+def test_a_number_of_tokens_is_read_in_any_form(given, tokens):
+    (_, answer) = transcript([turn(1, 2, prompt="hello", response="hi", output_tokens=given)])
+    assert answer.tokens == tokens
+
+
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_insight.integrations.samples import FinishedSample, SamplePhase, field_of, number, whole
+from rl_insight.integrations.samples import FinishedSample, SamplePhase, field_of, number
+from rl_insight.schema.json_values import whole_number
 
 _PHASES = {"agent": "generate", "generation": "generate", "scoring": "reward"}
 """prime-rl's phase names to the well-known ones; others are kept."""
@@ -41,7 +42,7 @@ def samples_of(
             session_id=field_of(trace, "id"),
             reason=_reason(trace, errors),
             reward=_reward(trace),
-            tokens=whole(field_of(trace, "num_output_tokens") or field_of(episode, "num_output_tokens")),
+            tokens=whole_number(field_of(trace, "num_output_tokens") or field_of(episode, "num_output_tokens")),
             phases=phases,
             kind=kind or field_of(info, "kind") or "train",
         )
@@ -59,7 +60,7 @@ def _reason(trace: Any, errors: Any) -> str | None:
 def _step(info: Any) -> int | None:
     """Return the step in which a trace arrived, else the one in which it was dispatched."""
     for name in ("arrival", "dispatch"):
-        step = whole(field_of(field_of(info, name), "step"))
+        step = whole_number(field_of(field_of(info, name), "step"))
         if step is not None:
             return step
     return None

@@ -76,12 +76,6 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def whole(value: Any) -> int | None:
-    """Return a value as an integer if it is a finite number, else None."""
-    found = number(value)
-    return None if found is None else int(found)
-
-
 def captures_text() -> bool:
     """Return whether this process records the text of any sessions."""
     recorder = monitor.active_recorder()

@@ -17,11 +17,12 @@ from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import on_import, quiet
-from rl_insight.integrations.samples import FinishedSample, SamplePhase, captures_text, number, record_sample, whole
+from rl_insight.integrations.samples import FinishedSample, SamplePhase, captures_text, number, record_sample
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.timers import record_starts
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
+from rl_insight.schema.json_values import whole_number
 
 _logger = InsightLogger()
 _TIMERS = ("slime.observability.timer", "slime.utils.timer")
@@ -109,7 +110,7 @@ def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
                 group_id=None if group is None else f"{step}/{group}",
                 reason=None if outcome == "completed" else outcome,
                 reward=_reward_of(sample),
-                tokens=whole(sample.response_length),
+                tokens=whole_number(sample.response_length),
                 texts=texts,
                 phases=tuple(span for span in spans if span.name not in _WHOLE_SAMPLES),
             )

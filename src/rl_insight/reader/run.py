@@ -15,6 +15,7 @@ from rl_insight.reader import pages
 from rl_insight.reader.rows import Row, Rows
 from rl_insight.reader.sources import RunSource
 from rl_insight.schema.names import metric_name
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _IN_TIME = frozenset({"text", "start_ns", "end_ns", "span_id", "process_id", "session_id", "step", "lane"})
 _SPANS = frozenset(
@@ -156,7 +157,7 @@ class Run:
         if by not in {"step", "time"}:
             raise ConfigError(f"cannot show a metric by {by!r}: choose step or time.")
         if by == "step":
-            asked = {"start_ns": 0, "end_ns": 2**62 - 1, "width": 1} | asked
+            asked = {"start_ns": 0, "end_ns": LAST_TIME_NS - 1, "width": 1} | asked
         else:
             summary = self.summary()
             start, end = asked.get("start_ns", summary["start_ns"]), asked.get("end_ns", summary["end_ns"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from rl_insight.schema.tables import LAST_TIME_NS
+
 _STEPPED_NS = 250_000_000
-LATEST_NS = 2**62
-"""The end of representable time, in the year 2116; a clock further ahead is broken and is clamped to this."""
 
 
 class Clock:
@@ -39,4 +39,4 @@ class Clock:
 
     def _offset_ns(self) -> int:
         # A thread preempted between the two reads gets too small a difference; three in a row are rarely preempted.
-        return max(min(max(self._wall(), 0), LATEST_NS) - self.now() for _ in range(3))
+        return max(min(max(self._wall(), 0), LAST_TIME_NS) - self.now() for _ in range(3))

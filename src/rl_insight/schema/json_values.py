@@ -1,15 +1,21 @@
-"""Values at the edges of JSON and UTF-8: non-finite numbers, lone surrogates, deep nesting, numbers sent as text."""
+"""Values at the edges of JSON and UTF-8: non-finite numbers, lone surrogates, deep nesting, integers in any form."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import isfinite, isnan
 from typing import Any, Final
 
+import msgspec
+
 MAX_JSON_DEPTH: Final = 100
 """Deeper JSON overflows the stack of some readers."""
+INTEGER_LIMIT: Final = 2**62
+"""Integers from other programs are smaller than this: the sum of two fits a 64-bit column."""
 _JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def json_number(value: float) -> float | str:
@@ -65,17 +71,33 @@ def is_too_deep(text: str) -> bool:
     return False
 
 
-def whole_number(value: Any) -> int | None:
-    """Return a step, rank or count given in any form as a 64-bit integer; None for anything else.
+def json_text(values: Mapping[str, Any] | None) -> str | None:
+    """Return values as a JSON object string; None if there are none.
 
-    >>> whole_number(7), whole_number("7"), whole_number(7.0), whole_number(""), whole_number(True)
-    (7, 7, 7, None, None)
+    >>> json_text({"tokens": 9}), json_text({}), json_text(None)
+    ('{"tokens":9}', None, None)
     """
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
+    return _encode(values).decode() if values else None
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a step, rank or count given in any form as an integer; None for anything else, or if it is too large.
+
+    >>> whole_number(7), whole_number("7"), whole_number(7.0), whole_number(7.5), whole_number(""), whole_number(True)
+    (7, 7, 7, None, None, None)
+    """
+    if isinstance(value, str):
+        value = _number_in(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_integer and -INTEGER_LIMIT < value < INTEGER_LIMIT else None
+
+
+def _number_in(text: str) -> float | None:
+    for kind in (int, float):  # in this order: not every integer is a float
         try:
-            value = int(value)
+            return kind(text)
         except ValueError:
-            return None
-    return value if isinstance(value, int) and -(2**63) < value < 2**63 else None
+            continue
+    return None

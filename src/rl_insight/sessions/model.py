@@ -7,10 +7,11 @@ both.
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any, Final, get_type_hints
 
 import msgspec
+
+from rl_insight.schema.json_values import whole_number
 
 PENDING: Final = "pending"
 FAILED: Final = "failed"
@@ -141,7 +142,7 @@ def clean(name: str, value: Any) -> Any:
     if value is None:
         return None
     kind = COLUMNS[name]
-    return str(value) if kind == "VARCHAR" else number_of(value) if kind == "DOUBLE" else integer_of(value)
+    return str(value) if kind == "VARCHAR" else number_of(value) if kind == "DOUBLE" else whole_number(value)
 
 
 def number_of(value: Any) -> float | None:
@@ -150,11 +151,3 @@ def number_of(value: Any) -> float | None:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def integer_of(value: Any) -> int | None:
-    """Return an integer that fits the store; None otherwise."""
-    if value.__class__ is int:
-        return value if abs(value) < 2**62 else None
-    number = number_of(value)
-    return None if number is None or not isfinite(number) or abs(number) >= 2**62 else int(number)

@@ -25,6 +25,7 @@ from rl_insight.schema.captured_text import (
     SYSTEM_KEYS,
     hidden_length,
 )
+from rl_insight.schema.json_values import whole_number
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 _TOOL_NAMES: Final = ("tool", "tool_name", "gen_ai.tool.name")
@@ -143,7 +144,7 @@ class _Conversation:
         for key in (*SYSTEM_KEYS, *INPUT_KEYS):
             if key in attributes:
                 asked += _messages(attributes, key, SYSTEM if key in SYSTEM_KEYS else USER)
-                left_out += _integer(attributes.get(f"{key}{LEFT_OUT}"))
+                left_out += _count(attributes.get(f"{key}{LEFT_OUT}"))
         asked += _numbered(attributes, {"gen_ai.prompt", "llm.input_messages"}, USER)
         self._add_new(asked, source, at_ts, left_out)
         arguments = next((key for key in ARGUMENT_KEYS if key in attributes), None)
@@ -253,7 +254,7 @@ def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_Parse
         value = _read(value)
     found = list(_parse(value, role))
     if isinstance(value, str) and found:
-        found[0].characters = _integer(attributes.get(f"{key}{FULL_LENGTH}")) or found[0].characters
+        found[0].characters = _count(attributes.get(f"{key}{FULL_LENGTH}")) or found[0].characters
     return found
 
 
@@ -286,7 +287,7 @@ def _parse_message(message: dict[str, Any], usual: str) -> Iterator[_ParsedMessa
         text, characters = _shown(parts)
         if text or text is None:
             name = _optional_text(message.get("name")) if role == TOOL else None
-            yield _ParsedMessage(role, text, _integer(message.get(f"content{FULL_LENGTH}")) or characters, tool=name)
+            yield _ParsedMessage(role, text, _count(message.get(f"content{FULL_LENGTH}")) or characters, tool=name)
     elif kind is not None and "tool_calls" not in message:
         yield _ParsedMessage(role, f"[{kind}]")
     for call in message.get("tool_calls") or ():
@@ -336,7 +337,7 @@ def _numbered(attributes: Mapping[str, Any], prefixes: set[str], role: str) -> l
 
 def _text(attributes: Mapping[str, Any], key: str) -> tuple[str | None, int]:
     text, characters = _shown(attributes[key])
-    return text, _integer(attributes.get(f"{key}{FULL_LENGTH}")) or characters
+    return text, _count(attributes.get(f"{key}{FULL_LENGTH}")) or characters
 
 
 def _shown(value: Any) -> tuple[str | None, int]:
@@ -361,11 +362,11 @@ def _read(value: Any) -> Any:
 
 
 def _tokens(attributes: Mapping[str, Any]) -> int | None:
-    return next((_integer(attributes[key]) or None for key in _TOKENS if key in attributes), None)
+    return next((_count(attributes[key]) or None for key in _TOKENS if key in attributes), None)
 
 
-def _integer(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def _count(value: Any) -> int:
+    return max(whole_number(value) or 0, 0)
 
 
 def _optional_text(value: Any) -> str | None:

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.tables import TABLES, TEXT_KINDS, Histograms, Table, row_counts
+from rl_insight.schema.tables import LAST_TIME_NS, TABLES, TEXT_KINDS, Histograms, Table, row_counts
 from rl_insight.store.catalog import Catalog, ProcessState
 from rl_insight.store.frame import Column, Frame, ListColumn, NumberColumn, Texts, frame_of
 from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.tables import stored_name
 
-LAST_TIME_NS = 2**62
 LONGEST_NS = 2**57
 
 _DTYPES = {"I": "<u4", "i": "<i4", "q": "<i8", "Q": "<u8", "d": "<f8"}

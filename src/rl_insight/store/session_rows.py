@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
-import msgspec
 import numpy as np
 
+from rl_insight.schema.json_values import json_text, whole_number
 from rl_insight.schema.records import read_object
 from rl_insight.sessions.durations import WAITS, SessionDurations, durations
 from rl_insight.sessions.model import (
@@ -26,13 +26,10 @@ from rl_insight.sessions.model import (
     REPORTED,
     StoredSession,
     clean,
-    integer_of,
 )
 from rl_insight.sessions.records import PhaseRecord, SessionEntry
 from rl_insight.store.frame import Column, Frame, ListColumn, column_of
 from rl_insight.store.inserts import NUMPY_TYPES, arriving, frame_of_rows
-
-_encode = msgspec.json.Encoder().encode
 
 _REPLACED = {"phases": "list_sort(phases)"} | {name: f"coalesce({name}, {other})" for name, other in DEFAULTS.items()}
 _INSERT = f"""
@@ -66,12 +63,12 @@ def _with_durations(rows: Frame) -> Frame:
 
 def _turns(counters: str | None, found: SessionDurations) -> int | None:
     """Return the counter `turns`, or else the number of `generate` phases."""
-    given = integer_of(read_object(counters).get("turns")) if counters and '"turns"' in counters else None
+    given = whole_number(read_object(counters).get("turns")) if counters and '"turns"' in counters else None
     return found.generations or None if given is None else given
 
 
 def _other_phases(seconds: dict[str, float]) -> str | None:
-    return json_of({name: seconds[name] for name in sorted(seconds.keys() - KNOWN_PHASES)})
+    return json_text({name: seconds[name] for name in sorted(seconds.keys() - KNOWN_PHASES)})
 
 
 def entry_frame(entries: dict[str, SessionEntry], owners: dict[str, str]) -> Frame:
@@ -83,7 +80,7 @@ def entry_frame(entries: dict[str, SessionEntry], owners: dict[str, str]) -> Fra
     }
     for name in REPORTED:
         reported = [clean(name, getattr(entry.snapshot, name)) for entry in entries.values()]
-        values[name] = list(map(json_of, reported)) if name in OBJECTS else reported
+        values[name] = list(map(json_text, reported)) if name in OBJECTS else reported
     columns: dict[str, Column] = {name: column_of(own, kind_of(name)) for name, own in values.items()}
     lengths = np.array([len(entry.phases) for entry in entries.values()], np.int64)
     phases = [_phase_row(phase) for entry in entries.values() for phase in entry.phases.values()]
@@ -95,7 +92,7 @@ def entry_frame(entries: dict[str, SessionEntry], owners: dict[str, str]) -> Fra
 def _phase_row(phase: PhaseRecord) -> tuple[Any, ...]:
     """Return a phase in the order of `PHASE_COLUMNS`."""
     span_id = int(phase.span_id or "0", 16)
-    return phase.start_ts, phase.end_ts, span_id, phase.name, phase.outcome, json_of(phase.payload)
+    return phase.start_ts, phase.end_ts, span_id, phase.name, phase.outcome, json_text(phase.payload)
 
 
 def session_of_row(values: Iterable[Any]) -> StoredSession:
@@ -129,8 +126,3 @@ def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
     names = dict.fromkeys((*fields["phases"], *stored))
     found = {name: fields[f"{name}_s"] if name in KNOWN_PHASES else stored.get(name) for name in names}
     return {name: seconds for name, seconds in found.items() if seconds is not None}
-
-
-def json_of(value: dict[str, Any] | None) -> str | None:
-    """Return an object as a JSON string; None if it is empty."""
-    return _encode(value).decode() if value else None

@@ -10,8 +10,8 @@ from rl_insight.exchange.exporting import rows
 from rl_insight.exchange.exporting.rows import SPANS_BY_PROCESS, Selection
 from rl_insight.schema import Batch, BatchBuilder, Loss
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.sessions.model import REPORTED, StoredSession
-from rl_insight.store.gathered import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
 
 _BATCH_ROWS = 5_000

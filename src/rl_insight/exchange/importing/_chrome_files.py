@@ -12,6 +12,7 @@ from rl_insight.exchange.importing._files import DAMAGED_FILE, open_file
 from rl_insight.exchange.importing.readers.base import Counts, decoded
 from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.schema import Batch
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _BLOCK_BYTES = 1024 * 1024
 _MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -95,7 +96,7 @@ class _Document:
     def _note_base(self, buffer: bytes) -> None:
         match = _BASE_KEY.search(buffer)
         if match:
-            self.base_ns = min(int(match[1]), 2**62)
+            self.base_ns = min(int(match[1]), LAST_TIME_NS)
 
     def _read(self) -> bytes:
         try:

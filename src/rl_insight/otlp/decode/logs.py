@@ -6,10 +6,11 @@ import struct
 import time
 from typing import Any
 
-from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
-from rl_insight.otlp.decode.values import as_text, json_text, plain, plain_value
+from rl_insight.otlp.decode.rows import DecodedRows
+from rl_insight.otlp.decode.values import as_text, plain, plain_value
 from rl_insight.otlp.mapping import OTHER_LANE, level_of
-from rl_insight.schema.json_values import whole_number
+from rl_insight.schema.json_values import json_text, whole_number
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _TRACE = struct.Struct(">QQ").unpack
 _SPAN = struct.Struct(">Q").unpack
@@ -32,7 +33,7 @@ class LogRows(DecodedRows):
             time_ns = record.time_unix_nano or record.observed_time_unix_nano or now_ns
             span_id, trace_id = record.span_id, record.trace_id
             self.builder.add_log(
-                time_ns=min(time_ns, LAST_NS),
+                time_ns=min(time_ns, LAST_TIME_NS),
                 level=level_of(record.severity_number, record.severity_text),
                 message=as_text(plain_value(record.body)),
                 logger=logger,

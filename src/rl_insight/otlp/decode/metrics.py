@@ -7,18 +7,17 @@ from itertools import pairwise
 from math import isfinite, isnan
 from typing import Any
 
-import msgspec
-
-from rl_insight.metrics import Distribution
+from rl_insight.metrics import COUNTER, GAUGE, HISTOGRAM, Distribution
 from rl_insight.metrics.totals import SCALES, Added, SeriesTotal, TotalsTable, explicit_codes, exponential_counts
-from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
+from rl_insight.otlp.decode.rows import DecodedRows
 from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.schema import Process
+from rl_insight.schema.json_values import json_text
 from rl_insight.schema.names import label_name, metric_name
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _DELTA = 1
 _NO_VALUE = 1
-_encode = msgspec.json.Encoder().encode
 
 
 class MetricRows(DecodedRows):
@@ -60,11 +59,11 @@ class MetricRows(DecodedRows):
 
     def _add_gauge(self, metric: Any, name: str, gauge: Any) -> None:
         for point in _points(gauge):
-            self._sample(metric, name, "gauge", _labels(point.attributes), point, _number(point))
+            self._sample(metric, name, GAUGE.name, _labels(point.attributes), point, _number(point))
 
     def _add_sum(self, metric: Any, name: str, total: Any) -> None:
         is_delta = total.aggregation_temporality == _DELTA
-        kind = "counter" if total.is_monotonic else "gauge"
+        kind = (COUNTER if total.is_monotonic else GAUGE).name
         # Otherwise the counters `x_total` and `x` would be one metric with two names.
         name = name.removesuffix("_total") if total.is_monotonic else name
         for point in _points(total):
@@ -87,11 +86,11 @@ class MetricRows(DecodedRows):
         for point in _points(summary):
             attributes = _label_dict(point.attributes)
             for quantile in point.quantile_values:
-                labels = _encode(attributes | {"quantile": f"{quantile.quantile:g}"}).decode()
-                self._sample(metric, name, "gauge", labels, point, quantile.value)
-            labels = _encode(attributes).decode()
+                labels = _encoded(attributes | {"quantile": f"{quantile.quantile:g}"})
+                self._sample(metric, name, GAUGE.name, labels, point, quantile.value)
+            labels = _encoded(attributes)
             for suffix, value in (("sum", point.sum), ("count", float(point.count))):
-                self._sample(metric, f"{name}_{suffix}", "gauge", labels, point, value)
+                self._sample(metric, f"{name}_{suffix}", GAUGE.name, labels, point, value)
 
     def _add_histogram(self, metric: Any, name: str, histogram: Any) -> None:
         is_delta = histogram.aggregation_temporality == _DELTA
@@ -129,7 +128,7 @@ class MetricRows(DecodedRows):
         else:
             total.add_cumulative_distribution(seen, point.start_time_unix_nano, scale)
         self.builder.add_histogram(
-            self._position(metric, name, "histogram", labels),
+            self._position(metric, name, HISTOGRAM.name, labels),
             time_ns=self._time(point),
             count=total.count,
             total=total.value,
@@ -142,7 +141,7 @@ class MetricRows(DecodedRows):
         self.builder.add_sample(self._position(metric, name, kind, labels), time_ns=self._time(point), value=value)
 
     def _time(self, point: Any) -> int:
-        return min(point.time_unix_nano or self._now_ns, LAST_NS)
+        return min(point.time_unix_nano or self._now_ns, LAST_TIME_NS)
 
     def _position(self, metric: Any, name: str, kind: str, labels: str) -> int:
         key = (name, kind, labels)
@@ -170,4 +169,8 @@ def _label_dict(pairs: Any) -> dict[str, str]:
 
 
 def _labels(pairs: Any) -> str:
-    return _encode(_label_dict(pairs)).decode() if pairs else "{}"
+    return _encoded(_label_dict(pairs))
+
+
+def _encoded(labels: dict[str, str]) -> str:
+    return json_text(labels) or "{}"

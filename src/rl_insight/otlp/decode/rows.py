@@ -9,9 +9,6 @@ from typing import Any
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 
-LAST_NS = 2**62
-"""Later timestamps are clamped to this one, which fits any column."""
-
 
 class DecodedRows(ABC):
     """Converts one signal of one process, and counts rejected items."""

@@ -10,8 +10,8 @@ import struct
 from typing import Any
 
 from rl_insight.metrics.totals import TotalsTable
-from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
-from rl_insight.otlp.decode.values import as_text, json_text, plain
+from rl_insight.otlp.decode.rows import DecodedRows
+from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.otlp.mapping import (
     EVENT_SEGMENT,
     GEN_AI_OPERATION,
@@ -26,8 +26,9 @@ from rl_insight.otlp.mapping import (
 )
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
-from rl_insight.schema.json_values import whole_number
+from rl_insight.schema.json_values import json_text, whole_number
 from rl_insight.schema.names import PHASE_SEGMENT, original_of
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
@@ -66,7 +67,7 @@ class SpanRows(DecodedRows):
                 self.reject("a span without a trace id of 16 bytes and a span id of 8 bytes")
                 continue
             start = span.start_time_unix_nano
-            if not 0 < start < LAST_NS:
+            if not 0 < start < LAST_TIME_NS:
                 self.reject("a span without a start time")
                 continue
             high, low, number = _IDS(trace_id + span_id)
@@ -75,7 +76,7 @@ class SpanRows(DecodedRows):
             attributes = plain(span.attributes)
             self._note_details(span, attributes)
             end = span.end_time_unix_nano
-            duration = end - start if start < end < LAST_NS else 0
+            duration = end - start if start < end < LAST_TIME_NS else 0
             # SDKs set an empty status on every span; only errors matter.
             if span.status.code == _ERROR or not _KNOWN.isdisjoint(attributes):
                 found = self._columns(span, attributes)
@@ -164,7 +165,7 @@ class SpanRows(DecodedRows):
         _, lane, _, _, step, session = columns
         for event in span.events:
             attributes = json_text(plain(event.attributes)) if event.attributes else None
-            time_ns = min(event.time_unix_nano, LAST_NS) or span.start_time_unix_nano
+            time_ns = min(event.time_unix_nano, LAST_TIME_NS) or span.start_time_unix_nano
             builder.events.extend(
                 (time_ns, builder.text(event.name), number, *trace, lane, step, session, builder.text(attributes))
             )

@@ -46,11 +46,6 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     return inner
 
 
-def json_text(attributes: dict[str, Any]) -> str | None:
-    """Return attributes as a JSON object string; None if there are none."""
-    return _encode(attributes).decode() if attributes else None
-
-
 def as_text(value: Any) -> str:
     """Return a plain value as a string for a label or message."""
     if isinstance(value, str):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
+from rl_insight.schema.json_values import INTEGER_LIMIT
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Cursor
 
@@ -32,8 +34,11 @@ _encode = msgspec.json.Encoder().encode
 RunParameter = Annotated[
     str | None, Query(alias="run", max_length=500, description="The run; default the most recent.")
 ]
-TimeParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds since 1970.")]
-StepParameter = Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="A training step.")]
+TIME: Final[dict[str, Any]] = {"ge": 0, "lt": LAST_TIME_NS, "description": "Nanoseconds since 1970."}
+STEP: Final[dict[str, Any]] = {"gt": -INTEGER_LIMIT, "lt": INTEGER_LIMIT, "description": "A training step."}
+"""The limits of a parameter that is a time or a step."""
+TimeParameter = Annotated[int | None, Query(**TIME)]
+StepParameter = Annotated[int | None, Query(**STEP)]
 TextParameter = Annotated[str | None, Query(max_length=1000)]
 
 

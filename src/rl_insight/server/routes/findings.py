@@ -12,6 +12,8 @@ from pydantic import Field
 
 from rl_insight.diagnosis.run import Report, replay, sketch_coverage, without_muted
 from rl_insight.diagnosis.settings import check_rule, make_settings
+from rl_insight.schema.json_values import INTEGER_LIMIT
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.server.http.answers import RunParameter, StrictBody, answers, json_answer, opened, reading, services_of
 from rl_insight.server.http.made_files import work_slot
 from rl_insight.store import queries
@@ -37,8 +39,8 @@ class Asked(msgspec.Struct, frozen=True):
 class Replay(StrictBody):
     """Where the replay of a run ends, and its rules and thresholds."""
 
-    at_ns: int | None = Field(default=None, ge=0, lt=2**62)
-    at_step: int | None = Field(default=None, gt=-(2**62), lt=2**62)
+    at_ns: int | None = Field(default=None, ge=0, lt=LAST_TIME_NS)
+    at_step: int | None = Field(default=None, gt=-INTEGER_LIMIT, lt=INTEGER_LIMIT)
     only: list[str] | None = Field(default=None, max_length=1000)
     """The rules to evaluate; by default all."""
     rules: dict[str, Any] | None = None
@@ -102,7 +104,7 @@ def ask_for_stacks(request: Request, run: RunParameter = None) -> Response:
 @router.post("/annotations", tags=["marks"], responses=answers(list[queries.Annotation]))
 def annotate(
     request: Request,
-    time_ns: Annotated[int, Query(ge=0, lt=2**62, description="Aligned nanoseconds since 1970.")],
+    time_ns: Annotated[int, Query(ge=0, lt=LAST_TIME_NS, description="Aligned nanoseconds since 1970.")],
     text: Annotated[str, Query(max_length=1000, description="Empty to remove the annotation.")] = "",
     run: RunParameter = None,
 ) -> Response:

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.server.http.answers import RunParameter, services_of
 from rl_insight.server.live import LiveNotes
 
@@ -27,7 +28,7 @@ _RETRY_MS = 1000
 async def live(
     request: Request,
     run: RunParameter = None,
-    after: Annotated[int | None, Query(ge=0, lt=2**62, description="Resume after this version.")] = None,
+    after: Annotated[int | None, Query(ge=0, lt=INTEGER_LIMIT, description="Resume after this version.")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
     """Stream changes of all runs, or of one, at most four times per second.

@@ -13,28 +13,27 @@ from rl_insight.config.fields import parts_of
 from rl_insight.diagnosis.changes import MAX_WINDOW
 from rl_insight.diagnosis.critical_path import MAX_STEPS
 from rl_insight.questions import QUESTIONS, Condition, Question
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
+from rl_insight.schema.json_values import INTEGER_LIMIT
+from rl_insight.server.http.answers import STEP, TIME, RunParameter, answers, json_answer, reading
 from rl_insight.store.queries.span_series import MAX_INTERVALS, MAX_POINTS
 from rl_insight.store.queries.timeline import MAX_BLOCKS, MAX_PIXELS
 from rl_insight.store.queries.transcripts import MAX_CHARACTERS
 
 router = APIRouter(prefix="/api/v1")
 
-_STEP: dict[str, Any] = {"gt": -(2**62), "lt": 2**62, "description": "A training step."}
-_TIME: dict[str, Any] = {"ge": 0, "lt": 2**62, "description": "Nanoseconds since 1970."}
-_COUNT: dict[str, Any] = {"ge": 0, "lt": 2**62}
+_COUNT: dict[str, Any] = {"ge": 0, "lt": INTEGER_LIMIT}
 _NUMBER: dict[str, Any] = {"allow_inf_nan": False}
 _LIMITS: dict[str, dict[str, Any]] = {
     "attribute": {"max_length": 1000, "pattern": "=", "description": "`key=value`."},
-    "end_ns": _TIME,
+    "end_ns": TIME,
     "explained": {"description": "Include findings explained by another one."},
-    "first": _STEP,
-    "first_step": _STEP,
+    "first": STEP,
+    "first_step": STEP,
     "group_by": {"max_length": 50, "description": "Labels to group by; `*` (the default) keeps every series."},
     "intervals": {"ge": 1, "le": MAX_INTERVALS},
     "lane": {"description": "Lane ids."},
-    "last": _STEP | {"description": "Only steps up to this one."},
-    "last_step": _STEP,
+    "last": STEP | {"description": "Only steps up to this one."},
+    "last_step": STEP,
     "last_steps": {"ge": 1, "le": 1_000_000},
     "least_reward": _NUMBER,
     "least_samples": {"ge": 1, "lt": 2**31},
@@ -54,7 +53,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "most_turns": _COUNT,
     "muted": {"description": "Include findings of muted rules."},
     "offset": {"ge": 0, "lt": 2**31},
-    "origin_ns": _TIME | {"description": "Times in the response are relative to this."},
+    "origin_ns": TIME | {"description": "Times in the response are relative to this."},
     "pixels": {"ge": 1, "le": MAX_PIXELS},
     "points": {"ge": 0, "le": MAX_POINTS, "description": "About how many single spans to return."},
     "rank": {"ge": 0, "lt": 2**31, "description": "A process's number within its role."},
@@ -62,16 +61,20 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "share": {"max_length": 20},
     "smoothing": {"ge": 0, "le": 0.999, "description": "The weight of a point relative to the next."},
     "span_id": {"pattern": "^[0-9a-fA-F]{1,16}$", "description": "16 hexadecimal digits."},
-    "start_ns": _TIME,
+    "start_ns": TIME,
     "status": {"max_length": 20},
-    "step": _STEP,
+    "step": STEP,
     "steps": {"description": "Include the training step of each block."},
     "trace_id": {"pattern": "^[0-9a-fA-F]{32}$"},
-    "width": {"ge": 1, "lt": 2**62, "description": "The interval width: nanoseconds, or steps on the step axis."},
+    "width": {
+        "ge": 1,
+        "lt": INTEGER_LIMIT,
+        "description": "The interval width: nanoseconds, or steps on the step axis.",
+    },
     "window": {"ge": 1, "le": MAX_WINDOW, "description": "Steps to compare on each side."},
 }
 """The limits of a condition, the same in every question."""
-_ANY_TIME = {"gt": -(2**62), "lt": 2**62, "description": "Aligned nanoseconds since 1970."}
+_ANY_TIME = {"gt": -INTEGER_LIMIT, "lt": INTEGER_LIMIT, "description": "Aligned nanoseconds since 1970."}
 _OWN_LIMITS: dict[str, dict[str, dict[str, Any]]] = {
     "steps": {"limit": {"ge": 1, "le": 1000}},
     "steps/critical_path": {"limit": {"ge": 1, "le": MAX_STEPS}},

@@ -11,6 +11,7 @@ import msgspec
 from rl_insight.schema.exporters import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, RAY_NODE, ExporterMapping, ExporterSeries
 from rl_insight.schema.names import DeviceId, device_of
 from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.hardware import MAX_GAP_S
 from rl_insight.store.queries.rank_steps import natural_key
@@ -107,7 +108,6 @@ _LATEST = """
     FROM sample_data SEMI JOIN (SELECT unnest($series) AS series_id) USING (series_id)
     WHERE isfinite(value) AND time_ns >= $since GROUP BY series_id
 """
-_EVER_NS: Final = -(2**62)
 
 
 class _GpuMetric(NamedTuple):
@@ -180,7 +180,7 @@ def _last_readings(cursor: Cursor, now_ns: int) -> dict[DeviceId, list[_GpuReadi
     found = _readings(cursor, series, now_ns - _nanoseconds(MAX_GAP_S + _STEADY_S))
     # Only GPUs without a recent reading need a search of the entire run.
     silent = [one for one in series if one.device not in found]
-    return found | _readings(cursor, silent, _EVER_NS)
+    return found | _readings(cursor, silent, -LAST_TIME_NS)
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -213,7 +213,7 @@ def _readings(cursor: Cursor, series: Iterable[_GpuSeries], since_ns: int) -> di
     by_id = {one.series_id: one for one in series}
     if not by_id:
         return {}
-    given = {"series": [*by_id], "since": max(since_ns - clock_offsets(cursor)[1], _EVER_NS)}
+    given = {"series": [*by_id], "since": max(since_ns - clock_offsets(cursor)[1], -LAST_TIME_NS)}
     found: dict[DeviceId, list[_GpuReading]] = {}
     for series_id, time_ns, value in cursor.execute(_LATEST, given).fetchall():
         _, metric, device, offset_ns = by_id[series_id]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rl_insight.schema.names import DeviceId, device_of
 from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, group_order
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
@@ -25,7 +26,6 @@ GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_power_watt
 MAX_GAP_S = 30.0
 """Time between two samples of a GPU that are further apart is unknown."""
 _ROWS_AT_ONCE = 2_000_000
-_FOREVER_NS = 2**62
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -197,7 +197,7 @@ class _Window:
 
     def __init__(self, cursor: Cursor, start_ns: int | None, end_ns: int | None, max_gap_ns: int) -> None:
         self.start_ns = start_ns or 0
-        self.end_ns = _FOREVER_NS if end_ns is None else end_ns
+        self.end_ns = LAST_TIME_NS if end_ns is None else end_ns
         self.max_gap_ns = max_gap_ns
         self._least_offset, self._most_offset = clock_offsets(cursor)
         self.span_bounds = recorded_spans(cursor, start_ns, end_ns)
@@ -205,8 +205,8 @@ class _Window:
     def recorded(self, first_ns: int, last_ns: int) -> Parameters:
         """Return the recorded times of the samples that matter to a part of the window."""
         return {
-            "earliest": max(first_ns - self._most_offset - self.max_gap_ns, -_FOREVER_NS),
-            "latest": min(last_ns - self._least_offset + self.max_gap_ns + 1, _FOREVER_NS),
+            "earliest": max(first_ns - self._most_offset - self.max_gap_ns, -LAST_TIME_NS),
+            "latest": min(last_ns - self._least_offset + self.max_gap_ns + 1, LAST_TIME_NS),
         }
 
     def parts(self, cursor: Cursor, series: Parameters, islands: int) -> list[int]:

@@ -11,7 +11,7 @@ import msgspec
 
 from rl_insight.metrics import GAUGE, KINDS
 from rl_insight.metrics.canonical import Quantity, interest, quantity_metrics
-from rl_insight.schema.json_values import json_form
+from rl_insight.schema.json_values import INTEGER_LIMIT, json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, json_path, used
@@ -328,9 +328,9 @@ def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:
     """Refuse a range that is empty or has too many points, with a `QueryError`."""
     if axis not in AXES:
         raise QueryError(f"axis {axis!r} is unknown: it must be time or step.")
-    if not -(2**62) < start_ns < end_ns < 2**62:
+    if not -INTEGER_LIMIT < start_ns < end_ns < INTEGER_LIMIT:
         raise QueryError(f"the range from {start_ns} to {end_ns} is empty or out of range.")
-    if not 1 <= width < 2**62:
+    if not 1 <= width < INTEGER_LIMIT:
         raise QueryError(f"the width {width} is out of range: it must be at least 1.")
     if axis == "time" and (end_ns - start_ns) // width > MAX_POINTS:
         raise QueryError(f"more than {MAX_POINTS} points: use wider intervals.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.queries.base import Cursor, Parameters
 from rl_insight.store.tables import LONG_SPAN_NS
 
@@ -12,7 +13,6 @@ _LONG_FROM = """
     SELECT min(start_ns) FROM long_spans JOIN lanes USING (lane_id) JOIN processes USING (process)
     WHERE start_ns + clock_offset_ns < $end_ns AND start_ns + clock_offset_ns + duration_ns >= $start_ns
 """
-_FOREVER_NS: Final = 2**62
 
 SPAN_FRAGMENTS: Final = {"spans_from": "start_ns >= $spans_from", "spans_until": "start_ns < $spans_until"}
 """Conditions on `span_data` for what `recorded_spans` returns."""
@@ -29,7 +29,7 @@ def recorded_spans(cursor: Cursor, start_ns: int | None, end_ns: int | None) -> 
     least, most = clock_offsets(cursor)
     found: Parameters = {}
     if start_ns is not None:
-        given = {"start_ns": start_ns, "end_ns": _FOREVER_NS if end_ns is None else end_ns}
+        given = {"start_ns": start_ns, "end_ns": LAST_TIME_NS if end_ns is None else end_ns}
         ((long_from,),) = cursor.execute(_LONG_FROM, given).fetchall()
         spans_from = start_ns - most - LONG_SPAN_NS
         found["spans_from"] = spans_from if long_from is None else min(spans_from, long_from)

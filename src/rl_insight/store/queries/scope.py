@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions, used
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, recorded_spans
@@ -111,7 +112,7 @@ def placed(cursor: Cursor, table: str) -> str:
 
 def _bounds(scope: Scope) -> Parameters:
     begin_ns = 0 if scope.start_ns is None else scope.start_ns
-    end_ns = 2**62 if scope.end_ns is None else scope.end_ns
+    end_ns = LAST_TIME_NS if scope.end_ns is None else scope.end_ns
     if begin_ns >= end_ns:
         raise QueryError(f"the window from {begin_ns} to {end_ns} is empty: it must end after it begins.")
     return {"begin_ns": begin_ns, "end_ns": end_ns}

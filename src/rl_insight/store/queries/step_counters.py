@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.names import normalized
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.queries.base import Cursor, Parameters
 from rl_insight.store.queries.step_definition import TOGETHER_NS, first_start_ns
 from rl_insight.store.tables import LANE_CLOCK
@@ -37,7 +38,7 @@ _SPANS = f"""
     SELECT start_ns + clock_offset_ns AS start_ns, start_ns + clock_offset_ns + duration_ns AS end_ns
     FROM span_data {LANE_CLOCK} WHERE {OF_INTEREST}
     UNION ALL
-    SELECT start_ns + clock_offset_ns, {2**62} FROM open_span_data {LANE_CLOCK} WHERE {OF_INTEREST}
+    SELECT start_ns + clock_offset_ns, {LAST_TIME_NS} FROM open_span_data {LANE_CLOCK} WHERE {OF_INTEREST}
 """  # noqa: S608  (constants)
 _FIRST_SPAN = f"SELECT start_ns, end_ns FROM ({_SPANS}) WHERE start_ns > $after_ns ORDER BY start_ns LIMIT 1"  # noqa: S608
 _NEAR_SPANS = f"SELECT start_ns, end_ns FROM ({_SPANS}) WHERE start_ns BETWEEN $first_ns AND $last_ns"  # noqa: S608

@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 
 from rl_insight.intake import liveness
+from rl_insight.schema.json_values import INTEGER_LIMIT
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
 from rl_insight.store.queries.base import Cursor, Parameters, structs, used
@@ -295,7 +297,10 @@ def stepped(cursor: Cursor, table: str) -> str:
     ends = [one.end_ns or one.start_ns for one in windows]
     if clock is SERIES_CLOCK:
         # One call logs many metrics, some of them after the counter.
-        slack = [min(TOGETHER_NS, (after - end) // 10 + 1) for end, after in zip(ends, [*ends[1:], 2**62], strict=True)]
+        slack = [
+            min(TOGETHER_NS, (after - end) // 10 + 1)
+            for end, after in zip(ends, [*ends[1:], LAST_TIME_NS], strict=True)
+        ]
         later = dict(zip(ends, slack, strict=True))
         starts = [start + later.get(start, 0) for start in starts]
         ends = [end + late for end, late in zip(ends, slack, strict=True)]
@@ -315,5 +320,5 @@ def stepped_spans(cursor: Cursor) -> dict[str, str]:
 
 def check_steps(first: int, last: int) -> None:
     """Refuse a range of steps that is empty or too long, with a `QueryError`."""
-    if not 0 <= last - first < MAX_STEPS or not -(2**62) < first <= last < 2**62:
+    if not 0 <= last - first < MAX_STEPS or not -INTEGER_LIMIT < first <= last < INTEGER_LIMIT:
         raise QueryError(f"steps {first} to {last} are out of range: ask for at most {MAX_STEPS} steps, in order.")

@@ -8,6 +8,7 @@ import msgspec
 
 from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.queries.base import Cursor, structs
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import step_range
@@ -143,7 +144,9 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
         if first is None:
             continue
         until, since = (
-            (2**62, -(2**62)) if longest_ns is None else (first + most - least, last - most + least - longest_ns)
+            (LAST_TIME_NS, -LAST_TIME_NS)
+            if longest_ns is None
+            else (first + most - least, last - most + least - longest_ns)
         )
         ((start_ns,),) = cursor.execute(_FIRST.format(**names), {"until": until}).fetchall()
         ((end_ns,),) = cursor.execute(_LAST.format(**names), {"since": since}).fetchall()

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, structs, used
 from rl_insight.store.queries.recorded import clock_offsets
@@ -206,7 +207,7 @@ def timeline(
     `origin_ns`: JavaScript numbers cannot represent nanoseconds since 1970 exactly. `with_steps` adds the step of each
     block.
     """
-    if not 0 <= start_ns < end_ns < 2**62:
+    if not 0 <= start_ns < end_ns < LAST_TIME_NS:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
     limit = max(MAX_PIXELS, end_ns - start_ns)
     if not 1 <= pixels <= limit:

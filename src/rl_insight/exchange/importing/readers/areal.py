@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, number_of
+from rl_insight.exchange.importing.readers.base import WALL_CLOCK_S, FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
@@ -28,7 +28,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LANE = "sessions"
-_WALL_CLOCK_S = 1e9
 _STEP_LIMIT = 2**62
 _NOTHING = msgspec.Raw()
 _ABSENT = (b"", b"null")
@@ -287,7 +286,7 @@ def _object(value: msgspec.Raw) -> str | None:
 def _times(seconds: Sequence[float | None], origin_s: float) -> Floats:
     times: Floats = np.array(seconds, np.float64)
     if origin_s:
-        times[times < _WALL_CLOCK_S] += origin_s
+        times[times < WALL_CLOCK_S] += origin_s
     return times
 
 

@@ -13,17 +13,18 @@ from typing import Any, ClassVar
 import msgspec
 
 from rl_insight.intake.process import FIRST_HEARTBEAT_S
+from rl_insight.metrics import GAUGE
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.schema.json_values import json_text
 from rl_insight.schema.names import metric_name
-from rl_insight.store.gathered import LAST_TIME_NS
+from rl_insight.schema.tables import LAST_TIME_NS
 
-_WALL_CLOCK_S = 1e9
+WALL_CLOCK_S = 1e9
 """Times before September 2001 count from some other origin."""
 _MAX_PROBLEMS = 5
 _SHOWN = 80
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions raised by decoding bad JSON."""
-_encode = msgspec.json.Encoder().encode
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -78,7 +79,7 @@ class FileRows:
         """Add the numbers among some values as gauges, under the names that Prometheus allows."""
         for name, value in values.items():
             if isinstance(value, (int, float)):
-                series = self.series_of(metric_name(name), "gauge", labels=labels)
+                series = self.series_of(metric_name(name), GAUGE.name, labels=labels)
                 self.builder.add_sample(series, time_ns=time_ns, value=float(value), step=step)
 
 
@@ -155,7 +156,7 @@ class FileContext:
         nanoseconds = round(seconds * 1e6) * 1000
         if abs(nanoseconds) >= LAST_TIME_NS:
             raise ValueError(f"{seconds:g} is not a time in seconds")
-        return nanoseconds if seconds >= _WALL_CLOCK_S else nanoseconds + self.origin_ns
+        return nanoseconds if seconds >= WALL_CLOCK_S else nanoseconds + self.origin_ns
 
 
 class Reader:
@@ -210,17 +211,6 @@ class Reader:
         return self.context.build(rows.builder, self.process(key)) if len(rows.builder) else None
 
 
-def whole_step(value: Any) -> int | None:
-    """Return a step if the value is an integer that fits the store, else None.
-
-    >>> whole_step(7.0), whole_step("7"), whole_step(True)
-    (7, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 2**62:
-        return None
-    return int(value) if value == int(value) else None
-
-
 def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> list[Any]:
     """Decode lines of JSON; bad ones are counted."""
     try:
@@ -249,11 +239,6 @@ def number_of(*parts: object) -> int:
     """Return a 64-bit id that depends only on the parts, and is never 0."""
     text = "\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
-
-
-def json_text(values: dict[str, Any]) -> str | None:
-    """Return values as a JSON object string; None if there are none."""
-    return _encode(values).decode() if values else None
 
 
 def _plain(text: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, number_of, whole_step
+from rl_insight.exchange.importing.readers.base import WALL_CLOCK_S, FileContext, FileRows, Reader, number_of
 from rl_insight.schema import Process
-from rl_insight.store.gathered import LAST_TIME_NS
+from rl_insight.schema.json_values import json_text, whole_number
+from rl_insight.schema.tables import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})
@@ -134,7 +135,7 @@ class ChromeReader(Reader):
         if not isfinite(microseconds):
             raise ValueError("a time is not a number")
         time_ns = _nanoseconds(microseconds) + self.base_ns
-        if time_ns < 10**18:  # before September 2001: it counts from some other origin
+        if time_ns < WALL_CLOCK_S * 1e9:
             time_ns += self.context.origin_ns
         return max(0, min(time_ns, LAST_TIME_NS))
 
@@ -223,4 +224,4 @@ def _text(value: Any) -> str | None:
 def _step(value: Any, name: str) -> int | None:
     """Return the step of a span; torch's profiler writes it in the name."""
     profiled = _PROFILER_STEP.match(name)
-    return int(profiled[1]) if profiled and value is None else whole_step(value)
+    return int(profiled[1]) if profiled and value is None else whole_number(value)

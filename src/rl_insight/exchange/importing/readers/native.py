@@ -10,9 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, number_of
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, number_of
 from rl_insight.intake.process import FIRST_HEARTBEAT_S
+from rl_insight.metrics import HISTOGRAM
 from rl_insight.schema import OPEN, Batch, Loss, Process, decode
+from rl_insight.schema.json_values import json_text
 from rl_insight.schema.names import copy_of
 from rl_insight.schema.records import (
     RECORD_TYPES,
@@ -93,7 +95,7 @@ class RecordReader(Reader):
             own.builder.add_sample(series, time_ns=_fit(record.time_ns, "q"), value=value, step=step)
         elif isinstance(record, HistogramRecord):
             own.builder.add_histogram(
-                own.series_of(record.metric, "histogram", record.documentation, record.labels),
+                own.series_of(record.metric, HISTOGRAM.name, record.documentation, record.labels),
                 time_ns=_fit(record.time_ns, "q"),
                 count=_fit(record.count, "Q"),
                 total=float(record.sum),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rl_insight.exchange.importing.readers.base import FileRows, Reader, whole_step
+from rl_insight.exchange.importing.readers.base import FileRows, Reader
 from rl_insight.schema import Process
+from rl_insight.schema.json_values import whole_number
 
 _OWN = frozenset({"step", "time", "producer"})
 
@@ -21,7 +22,7 @@ class PrimeRlReader(Reader):
             raise TypeError("no time")
         values = {name: value for name, value in record.items() if name not in _OWN}
         own = rows[str(record.get("producer") or "")]
-        own.add_gauges(values, time_ns=self.context.wall_ns(float(seconds)), step=whole_step(record.get("step")))
+        own.add_gauges(values, time_ns=self.context.wall_ns(float(seconds)), step=whole_number(record.get("step")))
         return 1
 
     def process(self, key: str) -> Process:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, whole_step
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader
 from rl_insight.otlp.wire import fields
 from rl_insight.schema import Process
+from rl_insight.schema.json_values import json_text, whole_number
 
 _HISTORY, _STATS, _OUTPUT, _RUN, _EXIT = 2, 7, 13, 17, 18
 """The fields of supported kinds of records."""
@@ -63,7 +64,7 @@ class WandbReader(Reader):
 
     def _add_history(self, rows: FileRows, history: bytes) -> int:
         values = dict(_items(history))
-        step, seconds = whole_step(values.get("_step")), values.get("_timestamp")
+        step, seconds = whole_number(values.get("_step")), values.get("_timestamp")
         if not isinstance(seconds, (int, float)):
             raise TypeError("a row of history has no _timestamp")
         logged = {name: value for name, value in values.items() if name not in _OWN}

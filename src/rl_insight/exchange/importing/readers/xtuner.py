@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from rl_insight.compat.xtuner.samples import TraceEvent
-from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, number_of, whole_step
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, number_of
 from rl_insight.schema import BatchBuilder, Process
+from rl_insight.schema.json_values import json_text, whole_number
 from rl_insight.schema.names import PHASE_SEGMENT
 
 _CANCELLED = frozenset({"cancelled", "canceled", "aborted"})
@@ -40,7 +41,7 @@ class XtunerReader(Reader):
     def add(self, rows: Mapping[Any, FileRows], record: TraceEvent) -> int:
         """Add a line to the rows of its worker."""
         self._lines += 1
-        self._add(rows[whole_step(record.worker_rank)].builder, record)
+        self._add(rows[whole_number(record.worker_rank)].builder, record)
         return 1
 
     def process(self, key: int | None) -> Process:
@@ -99,7 +100,7 @@ class XtunerReader(Reader):
         session = line.session_uid if line.session_uid is not None else line.uid
         return {
             "lane": None if line.task_name is None else str(line.task_name),
-            "step": whole_step(line.train_step),
+            "step": whole_number(line.train_step),
             "session_id": line.trace_id if session is None else str(session),
         }
 
