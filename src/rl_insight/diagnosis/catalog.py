@@ -9,6 +9,7 @@ import numpy as np
 from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import LossRow, ProcessRow, SeriesRow
 from rl_insight.diagnosis.span_table import SpanTable
+from rl_insight.metrics import HISTOGRAM
 from rl_insight.metrics.canonical import HARDWARE_PREFIXES, canonical_name
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
@@ -131,4 +132,4 @@ class RunCatalog:
         is_known = is_hardware or canonical_name(name) is not None or step_counter(name) is not None
         if is_known:
             self.series[number] = SeriesRow(number, process, name, kind, read_object(labels))
-        return is_known, not is_hardware and kind != "histogram" and not is_target
+        return is_known, not is_hardware and kind != HISTOGRAM.name and not is_target

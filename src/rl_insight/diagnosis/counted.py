@@ -17,6 +17,7 @@ from rl_insight.diagnosis.rows import NEVER, SECOND, SampleRow, SpanRow
 from rl_insight.diagnosis.span_table import SpanTable, joined
 from rl_insight.diagnosis.steps import ObservedStep, StepBook
 from rl_insight.diagnosis.tracks import Metrics
+from rl_insight.metrics import GAUGE
 from rl_insight.metrics.canonical import canonical_name
 from rl_insight.store.queries.step_counters import STEP_COUNTERS, step_counter
 from rl_insight.store.queries.step_definition import TOGETHER_NS, by_leadership, first_start_ns
@@ -126,13 +127,13 @@ class CountedSteps:
             self._values[process] = int(counted.value)
         for sample in cluster:
             series = self._feed.series[sample.series_id]
-            if series.kind == "gauge":
+            if series.kind == GAUGE.name:
                 self._metrics.add(series.name, self._values.get(process), sample.time_ns, sample.value, process)
         return counted
 
     def _place(self, sample: SampleRow) -> int | None:
         series = self._feed.series[sample.series_id]
-        name = step_counter(series.name) if series.kind == "gauge" and isfinite(sample.value) else None
+        name = step_counter(series.name) if series.kind == GAUGE.name and isfinite(sample.value) else None
         return None if name is None else STEP_COUNTERS.index(name)
 
     def _close(

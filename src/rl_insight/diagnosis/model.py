@@ -30,6 +30,7 @@ from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, ObservedStep, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness, silence_ns
+from rl_insight.metrics import GAUGE
 from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.intervals import by_group
@@ -248,7 +249,7 @@ class RunModel:
                 self.hardware.add_engine(series, sample, canonical)
             elif sample.step is None:
                 self._counted.add_sample(sample, series.process)
-            elif series.kind == "gauge":
+            elif series.kind == GAUGE.name:
                 self.metrics.add(series.name, sample.step, sample.time_ns, sample.value, series.process)
         counted = self._advance_counted()
         if not self.has_span_steps and self._counted.lead is not None:

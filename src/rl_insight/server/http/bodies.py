@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from starlette.datastructures import Headers
+
 from rl_insight.errors import InsightError
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ class BodyError(InsightError):
         super().__init__(message)
         self.status = status
         self.reason = reason
+
+
+def media_type(headers: Headers) -> str:
+    """Return the media type of a body, in lower case and without parameters; empty if the header is missing."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_body(stream: AsyncIterator[bytes], declared: str | None, limit: int) -> bytes:

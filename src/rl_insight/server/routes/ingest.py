@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from rl_insight.server.counters import Reservation
-from rl_insight.server.http.bodies import BodyError, decompress, read_body, unpacked_limit
+from rl_insight.server.http.bodies import BodyError, decompress, media_type, read_body, unpacked_limit
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.http.quick_requests import LoopCalls, QuickAnswer, Reply
 from rl_insight.server.http.security import RAW_HEADERS, SecurityMiddleware
@@ -64,10 +64,10 @@ async def ingest(request: Request) -> Response:
     response has the counts.
     """
     services: Services = request.app.state.services
-    media_type = _media_type(request.headers)
-    if media_type not in _ACCEPTED_TYPES:
+    kind = media_type(request.headers)
+    if kind not in _ACCEPTED_TYPES:
         services.counters.refuse("native", "content_type")
-        return _error(415, f"content type {media_type[:80]!r} is not supported here: send {CONTENT_TYPE}.")
+        return _error(415, f"content type {kind[:80]!r} is not supported here: send {CONTENT_TYPE}.")
     try:
         body = await receive(request, services, "native")
         encoding = request.headers.get("content-encoding", "")
@@ -81,10 +81,6 @@ async def ingest(request: Request) -> Response:
         services.counters.refuse("native", error.reason)
         return _error(error.status, str(error), retry_after_s=RETRY_AFTER_S if error.status == 503 else None)
     return _answer(services, submission, outcome)
-
-
-def _media_type(headers: Headers) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class QuickIngest:
@@ -115,7 +111,7 @@ class QuickIngest:
         """Return whether requests with these headers may be served here."""
         headers = Headers(scope=scope)
         is_plain = "content-encoding" not in headers and "transfer-encoding" not in headers
-        return is_plain and _media_type(headers) in _ACCEPTED_TYPES and self._security.refusal(scope) is None
+        return is_plain and media_type(headers) in _ACCEPTED_TYPES and self._security.refusal(scope) is None
 
     def serve(self, scope: Scope, body: bytes, reply: Reply) -> None:
         """Submit the batches of a body; `reply` is called once on the event loop, when they are committed."""

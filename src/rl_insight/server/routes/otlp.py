@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import JSON, PROTOBUF, OtlpSignal, answer, encoded_answer, encoded_error
-from rl_insight.server.http.bodies import BodyError, decompress, unpacked_limit
+from rl_insight.server.http.bodies import BodyError, decompress, media_type, unpacked_limit
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import retry_after_header
 from rl_insight.server.otlp.receiver import OtlpSubmission
@@ -51,12 +51,12 @@ ENDPOINTS = {f"/v1/{signal.value}": _endpoint(signal) for signal in OtlpSignal}
 
 async def _take(request: Request, signal: OtlpSignal) -> Response:
     services: Services = request.app.state.services
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_json = media_type == JSON
-    if media_type not in {PROTOBUF, JSON}:
+    kind = media_type(request.headers)
+    is_json = kind == JSON
+    if kind not in {PROTOBUF, JSON}:
         services.counters.refuse(_ROUTE, "content_type")
         return _error(
-            415, f"content type {media_type[:80]!r} is not supported here: send {PROTOBUF} or {JSON}.", is_json=True
+            415, f"content type {kind[:80]!r} is not supported here: send {PROTOBUF} or {JSON}.", is_json=True
         )
     try:
         body = await receive(request, services, _ROUTE)

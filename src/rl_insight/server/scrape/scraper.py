@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from rl_insight.collector.health import HEALTH
 from rl_insight.intake import first_assigned_sequence
-from rl_insight.metrics import Distribution
+from rl_insight.metrics import COUNTER, GAUGE, HISTOGRAM, Distribution
 from rl_insight.metrics.totals import TotalsTable, explicit_codes
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE, TARGET_PROCESS_PREFIX
@@ -128,7 +128,7 @@ class Scraper:
             return health
         own = _encode(_own_labels(target)).decode()
         for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
-            builder.add_sample(builder.add_series(name, "gauge", "", own), time_ns=now_ns, value=value)
+            builder.add_sample(builder.add_series(name, GAUGE.name, "", own), time_ns=now_ns, value=value)
         process = self._process_of(target)
         await self._ingest.submit_batches([process.batch(builder, target, now_ns)], "scrape").settled()
         return health
@@ -243,7 +243,7 @@ class TargetReader:
             named = next((labels for labels in samples if "experiment_name" in labels), {})
             self.run_names = {name: named[name] for name in ("project", "experiment_name") if name in named}
         for family in self._kept(families):
-            if family.type in {"histogram", "gaugehistogram"}:
+            if family.type in {HISTOGRAM.name, "gaugehistogram"}:
                 self._add_histogram(family)
             else:
                 self._add_samples(family)
@@ -258,13 +258,14 @@ class TargetReader:
             suffix = sample.name.removeprefix(family.name)
             if suffix in _DROPPED_SAMPLES:
                 continue
-            is_counter = family.type == "counter" or (family.type == "summary" and suffix in {"_sum", "_count"})
+            is_counter = family.type == COUNTER.name or (family.type == "summary" and suffix in {"_sum", "_count"})
             name = sample.name.removesuffix("_total") if is_counter else sample.name
             labels, value = _labels(sample.labels, self._own), sample.value
             total = self._totals.of(name, labels) if is_counter and value >= 0 else None
             if total is not None:
                 value = total.add_cumulative(value).total.value
-            series = self._builder.add_series(name, "counter" if is_counter else "gauge", family.documentation, labels)
+            kind = COUNTER if is_counter else GAUGE
+            series = self._builder.add_series(name, kind.name, family.documentation, labels)
             self._builder.add_sample(series, time_ns=self._now_ns, value=value)
 
     def _add_histogram(self, family: Metric) -> None:
@@ -285,7 +286,7 @@ class TargetReader:
                 continue
             total.add_cumulative_distribution(group.distribution())
             self._builder.add_histogram(
-                self._builder.add_series(family.name, "histogram", family.documentation, labels),
+                self._builder.add_series(family.name, HISTOGRAM.name, family.documentation, labels),
                 time_ns=self._now_ns,
                 count=total.count,
                 total=total.value,
