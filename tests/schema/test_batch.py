@@ -189,9 +189,10 @@ def test_attributes_that_are_not_an_object_are_kept_as_text(builder, process, te
     assert good.attributes == {"a": 1}
 
 
-def test_labels_that_are_not_text_are_kept_as_text(builder, process):
-    builder.add_sample(builder.add_series("m", "gauge", "", '{"rank":1}'), time_ns=1, value=1.0)
-    assert next(records(trip(builder, process))).labels == {"unreadable": '{"rank":1}'}
+@pytest.mark.parametrize(("text", "labels"), [('{"rank":1}', {"rank": "1"}), ("[1]", {"unreadable": "[1]"}), ("", {})])
+def test_labels_become_text(builder, process, text, labels):
+    builder.add_sample(builder.add_series("m", "gauge", "", text), time_ns=1, value=1.0)
+    assert next(records(trip(builder, process))).labels == labels
 
 
 # Bad input

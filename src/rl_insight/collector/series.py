@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from typing import Any
 
-import msgspec
-
 from rl_insight.collector.merging import NO_BUCKETS, Contribution, Contributor, MergedFamily, MergedSeries
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import GAUGE, KINDS, Family, LabelItems, MetricKind, Point
 from rl_insight.metrics.families import batch_distributions
 from rl_insight.schema import Batch
 from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
+from rl_insight.schema.json_values import json_object
 from rl_insight.schema.names import RESERVED_LABELS, label_name, metric_name
 
 _RESERVED = MergedFamily("", GAUGE)
@@ -173,7 +172,7 @@ class SeriesTable:
         kind = KINDS.get(kind_name)
         if kind is None:
             return "kind"
-        given = _read_labels(labels)
+        given = json_object(labels or "{}")
         if given is None:
             return "labels"
         run = contributor.run
@@ -307,14 +306,6 @@ class SeriesChanges:
             return family.copy(points=points)
         self._codes[family] = len(family.codes)
         return family.copy(family.series.values())
-
-
-def _read_labels(text: str) -> dict[str, Any] | None:
-    try:
-        labels = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return labels if isinstance(labels, dict) else None
 
 
 def _label_items(labels: dict[str, Any], *, is_distribution: bool) -> LabelItems:

@@ -12,7 +12,7 @@ import msgspec
 from rl_insight.metrics.kinds import GAUGE, KINDS, MetricKind
 from rl_insight.schema import Batch
 from rl_insight.schema.histogram import lower_bound, upper_bound
-from rl_insight.schema.records import read_object
+from rl_insight.schema.records import read_labels
 
 LabelItems = tuple[tuple[str, str], ...]
 """Label names with their values."""
@@ -209,7 +209,7 @@ def batch_distributions(batch: Batch) -> Iterator[tuple[int, int, Distribution]]
 
 
 def _labels(text: str) -> LabelItems:
-    return tuple((name, value if isinstance(value, str) else str(value)) for name, value in read_object(text).items())
+    return tuple(read_labels(text).items())
 
 
 def _code_bounds(codes: Iterable[int]) -> list[tuple[float, list[int]]]:

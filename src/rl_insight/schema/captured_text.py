@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
+from rl_insight.schema.json_values import json_object, json_text
 
 SYSTEM_KEYS: Final = ("gen_ai.system_instructions",)
 INPUT_KEYS: Final = (
@@ -30,7 +30,7 @@ FULL_LENGTH: Final = ".characters"
 LEFT_OUT: Final = ".left_out"
 """Suffix of the attribute with the number of omitted earlier messages."""
 
-_ANY_KEY = re.compile(f'"(?:{"|".join(map(re.escape, CAPTURED_TEXT))})":')
+_ANY_KEY = re.compile(f'"(?:{"|".join(map(re.escape, CAPTURED_TEXT))})"\\s*:')
 _HIDDEN = re.compile(r"\[(\d+) (characters|items)\]")
 
 
@@ -70,14 +70,11 @@ def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_texts_in(attributes: str | None) -> str | None:
-    """Do the same for attributes encoded as JSON."""
+    """Do the same for attributes encoded as JSON; None if they are not a JSON object."""
     if attributes is None or _ANY_KEY.search(attributes) is None:
         return attributes
-    try:
-        found = msgspec.json.decode(attributes)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return msgspec.json.encode(without_texts(found)).decode() if isinstance(found, dict) else attributes
+    found = json_object(attributes)
+    return None if found is None else json_text(without_texts(found))
 
 
 def _is_text(key: str, value: Any) -> bool:

@@ -16,6 +16,7 @@ INTEGER_LIMIT: Final = 2**62
 _JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 _encode: Final = msgspec.json.Encoder().encode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def json_number(value: float) -> float | str:
@@ -78,6 +79,18 @@ def json_text(values: Mapping[str, Any] | None) -> str | None:
     ('{"tokens":9}', None, None)
     """
     return _encode(values).decode() if values else None
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object; None for any other text.
+
+    >>> json_object('{"tokens":9}'), json_object("[9]"), json_object("{")
+    ({'tokens': 9}, None, None)
+    """
+    try:
+        return _decode_object(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def whole_number(value: Any) -> int | None:

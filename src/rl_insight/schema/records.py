@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema.batch import Batch
-from rl_insight.schema.json_values import is_too_deep, json_number
+from rl_insight.schema.json_values import is_too_deep, json_number, json_object
 from rl_insight.schema.tables import NO_STEP, TEXT_KINDS, Table
 
 
@@ -153,8 +153,6 @@ UNREADABLE = "unreadable"
 """The key under which attributes or labels that cannot be parsed are kept as text."""
 
 _encoder = msgspec.json.Encoder()
-_object_decoder = msgspec.json.Decoder(dict[str, Any])
-_labels_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def records(batch: Batch) -> Iterator[Record]:
@@ -215,16 +213,19 @@ def read_object(text: str | None) -> dict[str, Any]:
     >>> read_object('{"tokens":9}'), read_object(None), read_object("9")
     ({'tokens': 9}, {}, {'unreadable': '9'})
     """
-    return {UNREADABLE: text} if text and is_too_deep(text) else _read(_object_decoder, text)
-
-
-def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> dict[str, Any]:
     if not text:
         return {}
-    try:
-        return decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return {UNREADABLE: text}
+    found = None if is_too_deep(text) else json_object(text)
+    return {UNREADABLE: text} if found is None else found
+
+
+def read_labels(text: str | None) -> dict[str, str]:
+    """Parse the labels of a series or process; values are strings.
+
+    >>> read_labels('{"worker":0}'), read_labels("0")
+    ({'worker': '0'}, {'unreadable': '0'})
+    """
+    return {name: value if isinstance(value, str) else str(value) for name, value in read_object(text).items()}
 
 
 def _values(batch: Batch, table: Table) -> Iterator[dict[str, Any]]:
@@ -249,7 +250,7 @@ def metric_records(batch: Batch) -> Iterator[SampleRecord | HistogramRecord]:
     """Yield the samples of a batch, then its histograms."""
     process_id = batch.process.process_id
     series = [
-        {"metric": fields.pop("name"), **fields, "labels": _read(_labels_decoder, fields["labels"])}
+        {"metric": fields.pop("name"), **fields, "labels": read_labels(fields["labels"])}
         for fields in _values(batch, batch.series)
     ]
     for position, time_ns, value, number in batch.samples.rows():

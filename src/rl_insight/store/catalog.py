@@ -16,6 +16,7 @@ import msgspec
 
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
+from rl_insight.schema.json_values import json_object
 from rl_insight.schema.names import original_of
 from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows
 from rl_insight.store.tables import TABLES
@@ -23,6 +24,7 @@ from rl_insight.store.tables import TABLES
 _MAX_TAKEN_ROWS = 50_000
 """Rows that the ledger covers are obsolete; this many, which take 50 ms to read, trigger their deletion."""
 _LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _ROLES = {"rank": "worker", "replica": "rollout"}
 
 
@@ -257,13 +259,8 @@ class Catalog:
 
 def _clean_labels(labels: str) -> str:
     """Return labels as a JSON object string with sorted keys and string values."""
-    try:
-        found = msgspec.json.decode(labels) if labels else {}
-    except (msgspec.DecodeError, RecursionError):
-        found = {}
-    if not isinstance(found, dict):
-        found = {}
-    return msgspec.json.encode({key: str(found[key]) for key in sorted(found)}).decode()
+    found = json_object(labels) or {}
+    return _encode_sorted({key: str(value) for key, value in found.items()}).decode()
 
 
 def _read_process(row: tuple[Any, ...]) -> ProcessState:

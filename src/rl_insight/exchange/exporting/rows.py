@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from rl_insight.schema import Process
-from rl_insight.schema.records import read_object
+from rl_insight.schema.records import read_labels
 from rl_insight.schema.tables import TABLES
 from rl_insight.sessions.model import FIELDS, StoredSession
 from rl_insight.store.queries import Cursor
@@ -114,7 +114,7 @@ def processes(cursor: Cursor) -> dict[int, Process]:
     sql = f"SELECT process, {', '.join(_PROCESS_FIELDS)} FROM processes ORDER BY {order}"  # noqa: S608  (constants)
     for number, *values in cursor.execute(sql).fetchall():
         fields = dict(zip(_PROCESS_FIELDS, values, strict=True))
-        fields["labels"] = {key: str(value) for key, value in read_object(fields["labels"]).items()}
+        fields["labels"] = read_labels(fields["labels"])
         found[number] = Process(**fields)
     return found
 
