@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import zygote
+from tests.waiting import wait_until
 
 subprocess.Popen = zygote.Popen
 
@@ -48,19 +49,10 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
 
 
-def _wait_until(predicate, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not (result := predicate()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"did not come true within {timeout_s} s")
-        time.sleep(0.02)
-    return result
-
-
-@pytest.fixture(scope="session")
-def wait_until():
+@pytest.fixture(scope="session", name="wait_until")
+def wait_until_fixture():
     """Wait for a condition: `wait_until(predicate, timeout_s)` returns its first true result."""
-    return _wait_until
+    return wait_until
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +104,7 @@ class PrometheusServer:
             self.program = subprocess.Popen(
                 self.command, stdout=log, stderr=log, cwd=self.directory, env={**os.environ, "GOMAXPROCS": "1"}
             )
-        _wait_until(self._ready, 60.0)
+        wait_until(self._ready, 60.0)
 
     def _ready(self):
         if self.program.poll() is not None:
@@ -133,14 +125,12 @@ class PrometheusServer:
 
     def wait_for(self, expression):
         """Wait until a query returns a result."""
-        return _wait_until(lambda: self.query(expression), 30.0)
+        return wait_until(lambda: self.query(expression), 30.0)
 
     def wait_for_next_scrape(self):
         """Wait until a scrape that begins from now on has been stored."""
         now = time.time()
-        _wait_until(
-            lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0
-        )
+        wait_until(lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0)
 
     def stop(self):
         self.program.terminate()

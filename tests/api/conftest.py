@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -23,19 +22,6 @@ def monitor(monkeypatch):
     made = Monitor()
     yield made
     made.finish()
-
-
-@pytest.fixture
-def wait_until():
-    def wait(predicate, timeout_s=30.0):
-        deadline = time.monotonic() + timeout_s
-        while not (result := predicate()):
-            if time.monotonic() > deadline:
-                raise AssertionError("the condition did not come true in time")
-            time.sleep(0.01)
-        return result
-
-    return wait
 
 
 class Program:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,7 @@ import rl_insight as insight
 from rl_insight.compat import areal
 from rl_insight.compat.areal.names import category_name
 from rl_insight.testing import START_NS, CaptureMonitor
-
-
-def wait_until(predicate, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not predicate():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 from math import isfinite
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +12,13 @@ from rl_insight.hardware import ExporterSource, HostSource, NvmlSource, RaySourc
 from rl_insight.hardware.exporter import ASCEND_NPU
 from rl_insight.hardware.quantities import QUANTITIES
 from rl_insight.hardware.ray import RayNode
+from tests.hardware import helpers
 
 NEVER = threading.Event()
 
 
-def load_helpers():
-    name = "hardware_test_helpers"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "hardware" / "helpers.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 class RayCase:
-    def __init__(self, helpers, monkeypatch):
+    def __init__(self, monkeypatch):
         gpus = [{"index": 0, "util": 31, "mib": 5, "free_mib": 5}, {"index": 1, "util": "NaN"}]
         self.server = helpers.PageServer(helpers.ray_page(gpus=gpus, ram=7))
         node = RayNode("id0", "host0", "127.0.0.1", self.server.port)
@@ -45,14 +35,14 @@ class RayCase:
 
 
 class ExporterCase(RayCase):
-    def __init__(self, helpers, monkeypatch):
+    def __init__(self, monkeypatch):
         page = 'npu_chip_info_utilization{id="0"} 5\nnpu_chip_info_power{id="0"} NaN\n'
         self.server = helpers.PageServer(page)
         self.source = ExporterSource(self.server.url, ASCEND_NPU)
 
 
 class NvmlCase:
-    def __init__(self, helpers, monkeypatch):
+    def __init__(self, monkeypatch):
         self.gpu = helpers.FakeGpu("GPU-a", energy=None)
         self.nvml = helpers.FakeNvml(self.gpu)
         monkeypatch.setitem(sys.modules, "pynvml", self.nvml)
@@ -70,7 +60,7 @@ class NvmlCase:
 
 
 class HostCase:
-    def __init__(self, helpers, monkeypatch):
+    def __init__(self, monkeypatch):
         import psutil
 
         self.source = HostSource()
@@ -92,7 +82,7 @@ class HostCase:
 
 @pytest.fixture(params=[RayCase, ExporterCase, NvmlCase, HostCase], ids=["ray", "exporter", "nvml", "host"])
 def case(request, monkeypatch):
-    case = request.param(load_helpers(), monkeypatch)
+    case = request.param(monkeypatch)
     yield case
     case.stop()
 

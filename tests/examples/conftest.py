@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,6 @@ from rl_insight.transport import read_batches
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # `examples` is not part of the installed package
-
-
-def wait_until(predicate, timeout=60.0):
-    deadline = time.monotonic() + timeout
-    while not (result := predicate()):
-        assert time.monotonic() < deadline, "gave up waiting"
-        time.sleep(0.05)
-    return result
 
 
 @dataclass
@@ -127,8 +118,3 @@ def start_demo(tmp_path_factory):
     yield start
     for demo in demos:
         demo.end()
-
-
-@pytest.fixture(scope="session", name="wait_until")
-def wait_until_fixture():
-    return wait_until

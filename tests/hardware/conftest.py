@@ -1,29 +1,18 @@
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 
 from rl_insight.monitor import Monitor
 from rl_insight.schema.records import SampleRecord, records
-
-
-def _load_helpers():
-    name = "hardware_test_helpers"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "helpers.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+from tests.hardware import helpers as helpers_module
 
 
 @pytest.fixture(scope="session")
 def helpers():
     """The module `tests/hardware/helpers.py`."""
-    return _load_helpers()
+    return helpers_module
 
 
 @pytest.fixture

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType, SimpleNamespace
 
 LABELS = 'IsHeadNode="false",RayNodeType="worker",SessionName="s",Version="2.60.0",ip="10.0.0.1"'
-
-
-def wait_until(predicate, timeout=20.0):
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if predicate():
-            return
-        time.sleep(0.01)
-    raise AssertionError("timed out waiting")
 
 
 class PageServer:

@@ -9,6 +9,7 @@ import pytest
 
 from rl_insight.hardware import HostSource
 from rl_insight.hardware.cgroup import read_cgroup
+from tests.waiting import wait_until
 
 NEVER = threading.Event()
 
@@ -17,7 +18,7 @@ def read(source, kind):
     return next(reading for reading in source.read(NEVER) if reading.kind == kind)
 
 
-def test_machine_and_process_are_reported(helpers):
+def test_machine_and_process_are_reported():
     source = HostSource()
     source.read(NEVER)
     node = read(source, "node").values
@@ -31,10 +32,10 @@ def test_machine_and_process_are_reported(helpers):
     assert process.values["resident_memory_bytes"] > 1_000_000
 
 
-def test_cpu_share_is_absent_until_there_is_a_window_to_measure(helpers):
+def test_cpu_share_is_absent_until_there_is_a_window_to_measure():
     source = HostSource()
     assert "cpu_utilization_ratio" not in read(source, "node").values
-    helpers.wait_until(lambda: "cpu_utilization_ratio" in read(source, "node").values)
+    wait_until(lambda: "cpu_utilization_ratio" in read(source, "node").values)
 
 
 def test_process_alone_is_reported_on_request():

@@ -7,6 +7,7 @@ import pytest
 
 from rl_insight.hardware import HardwareMonitor, HostSource, Reading, Source, monitor_hardware
 from rl_insight.hardware import selection as hardware_selection
+from tests.waiting import wait_until
 
 
 class ScriptedSource(Source):
@@ -62,63 +63,63 @@ def start(recording):
         hardware.stop()
 
 
-def test_readings_become_metrics_with_labels(start, recording, helpers):
+def test_readings_become_metrics_with_labels(start, recording):
     source = ScriptedSource([gpu(0.25, power_watts=350.0)])
     start(source)
-    helpers.wait_until(lambda: source.reads >= 1 and recording.samples("gpu_power_watts"))
+    wait_until(lambda: source.reads >= 1 and recording.samples("gpu_power_watts"))
     sample = recording.samples("gpu_utilization_ratio")[0]
     assert sample.value == 0.25
     assert sample.labels == {"source": "scripted", "node": "a", "host": "host-a", "gpu": "0"}
     assert recording.samples("gpu_info")[0].labels["uuid"] == "GPU-0"
 
 
-def test_recorded_readings_carry_the_training_step(start, recording, helpers):
+def test_recorded_readings_carry_the_training_step(start, recording):
     recording.monitor.set_step(7)
     start(ScriptedSource([gpu(0.25)]))
-    helpers.wait_until(lambda: recording.samples("gpu_utilization_ratio"))
+    wait_until(lambda: recording.samples("gpu_utilization_ratio"))
     assert recording.samples("gpu_utilization_ratio")[0].step == 7
 
 
-def test_totals_are_counted_as_growth_and_survive_a_reset(start, recording, helpers):
+def test_totals_are_counted_as_growth_and_survive_a_reset(start, recording):
     joules = [gpu(0.1, energy_joules=value) for value in (1000.0, 1010.0, 5.0, 8.0)]
     source = ScriptedSource(*[[reading] for reading in joules])
     start(source)
-    helpers.wait_until(lambda: source.reads >= 6)
+    wait_until(lambda: source.reads >= 6)
     assert recording.samples("gpu_energy_joules")[-1].value == 13.0
 
 
-def test_steady_quantities_are_recorded_when_they_change(start, recording, helpers):
+def test_steady_quantities_are_recorded_when_they_change(start, recording):
     source = ScriptedSource(*[[gpu(0.1, memory_total_bytes=value)] for value in (5.0, 5.0, 6.0)])
     start(source)
-    helpers.wait_until(lambda: source.reads >= 6)
+    wait_until(lambda: source.reads >= 6)
     assert [sample.value for sample in recording.samples("gpu_memory_total_bytes")] == [5.0, 6.0]
 
 
-def test_flush_returns_means_and_starts_over(start, helpers):
+def test_flush_returns_means_and_starts_over(start):
     source = ScriptedSource([gpu(0.2)], [gpu(0.6)], [])
     hardware = start(source)
-    helpers.wait_until(lambda: source.reads >= 3)
+    wait_until(lambda: source.reads >= 3)
     means = hardware.flush()
     assert means == {"ray/node.0.gpu.0.util": pytest.approx(40.0), "ray/gpu.util.avg": pytest.approx(40.0)}
     assert hardware.flush(timeout_s=0.0) == {}
 
 
-def test_step_shorter_than_the_interval_gets_a_reading_of_its_own(start, helpers):
+def test_step_shorter_than_the_interval_gets_a_reading_of_its_own(start):
     source = ScriptedSource([gpu(0.2)], [gpu(0.6)])
     hardware = start(source, interval_s=3600)
-    helpers.wait_until(lambda: source.reads == 1)
+    wait_until(lambda: source.reads == 1)
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(20.0)
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(60.0)
 
 
-def test_a_reading_under_way_is_enough_for_a_flush(start, helpers):
+def test_a_reading_under_way_is_enough_for_a_flush(start):
     source = ScriptedSource([gpu(0.5)])
     source.block.clear()
     hardware = start(source, interval_s=3600)
     flushed = []
     thread = threading.Thread(target=lambda: flushed.append(hardware.flush(20)))
     thread.start()
-    helpers.wait_until(hardware._run.wake.is_set)
+    wait_until(hardware._run.wake.is_set)
     source.block.set()
     thread.join(20)
     assert flushed[0]
@@ -134,42 +135,42 @@ def test_flush_gives_up_on_a_source_that_hangs(start):
     source.block.set()
 
 
-def test_same_measurement_seen_twice_counts_once_in_the_mean(start, helpers):
+def test_same_measurement_seen_twice_counts_once_in_the_mean(start):
     source = ScriptedSource([gpu(0.2, stamp=1)], [gpu(0.2, stamp=1)], [gpu(0.2, stamp=1)], [gpu(0.8, stamp=2)], [])
     hardware = start(source)
-    helpers.wait_until(lambda: source.reads >= 6)
+    wait_until(lambda: source.reads >= 6)
     assert hardware.flush()["ray/gpu.util.avg"] == pytest.approx(50.0)
 
 
-def test_repeated_measurement_is_used_when_a_step_has_no_new_one(start, helpers):
+def test_repeated_measurement_is_used_when_a_step_has_no_new_one(start):
     source = ScriptedSource([gpu(0.2, stamp=1)])
     hardware = start(source, interval_s=3600)
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(20.0)
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(20.0)
 
 
-def test_repeated_measurement_gives_way_to_a_new_one_of_the_step(start, helpers):
+def test_repeated_measurement_gives_way_to_a_new_one_of_the_step(start):
     source = ScriptedSource([gpu(0.2, stamp=1)], [gpu(0.2, stamp=1)], [gpu(0.8, stamp=2)])
     hardware = start(source, interval_s=3600)
     hardware.flush(20)
     hardware._run.wake.set()
-    helpers.wait_until(lambda: source.reads == 2)
+    wait_until(lambda: source.reads == 2)
     hardware._run.wake.set()
-    helpers.wait_until(lambda: hardware.get_status()["samples"] == 3)
+    wait_until(lambda: hardware.get_status()["samples"] == 3)
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(80.0)
 
 
-def test_repeated_measurement_is_recorded_once(start, recording, helpers):
+def test_repeated_measurement_is_recorded_once(start, recording):
     source = ScriptedSource([gpu(0.2, stamp=1)])
     start(source)
-    helpers.wait_until(lambda: source.reads >= 5)
+    wait_until(lambda: source.reads >= 5)
     assert len(recording.samples("gpu_utilization_ratio")) == 1
 
 
-def test_concurrent_flushes_drain_once(start, helpers):
+def test_concurrent_flushes_drain_once(start):
     source = ScriptedSource([gpu(0.2)], [])
     hardware = start(source)
-    helpers.wait_until(lambda: source.reads >= 3)
+    wait_until(lambda: source.reads >= 3)
     results = []
     threads = [threading.Thread(target=lambda: results.append(hardware.flush(0.0))) for _ in range(8)]
     for thread in threads:
@@ -179,24 +180,24 @@ def test_concurrent_flushes_drain_once(start, helpers):
     assert sorted(map(len, results)) == [0] * 7 + [2]
 
 
-def test_average_is_the_plain_mean_of_the_devices_means(start, helpers):
+def test_average_is_the_plain_mean_of_the_devices_means(start):
     source = ScriptedSource([gpu(0.1), gpu(0.8, index="1")], [gpu(0.3)], [])
     hardware = start(source)
-    helpers.wait_until(lambda: source.reads >= 3)
+    wait_until(lambda: source.reads >= 3)
     means = hardware.flush()
     assert means["ray/node.0.gpu.0.util"] == pytest.approx(20.0)
     assert means["ray/gpu.util.avg"] == pytest.approx(50.0)
 
 
-def test_average_without_inputs_is_omitted_and_unknown_is_absent(start, helpers):
+def test_average_without_inputs_is_omitted_and_unknown_is_absent(start):
     nodes = [Reading(node="a", host="a", kind="node", values={"up": 0.0})]
     source = ScriptedSource([*nodes, gpu(float("nan"))])
     hardware = start(source)
-    helpers.wait_until(lambda: source.reads >= 2)
+    wait_until(lambda: source.reads >= 2)
     assert hardware.flush() == {}
 
 
-def test_nodes_keep_their_index_when_others_leave_and_join(start, helpers):
+def test_nodes_keep_their_index_when_others_leave_and_join(start):
     source = ScriptedSource(
         [gpu(0.1, node="a"), gpu(0.2, node="b")], [gpu(0.2, node="b")], [gpu(0.2, node="b"), gpu(0.3, node="c")]
     )
@@ -206,21 +207,21 @@ def test_nodes_keep_their_index_when_others_leave_and_join(start, helpers):
     assert {"ray/node.1.gpu.0.util", "ray/node.2.gpu.0.util"} <= hardware.flush(20).keys()
 
 
-def test_source_that_raises_does_not_stop_the_others(start, helpers, caplog):
+def test_source_that_raises_does_not_stop_the_others(start, caplog):
     bad, good = ScriptedSource(OSError("no such device")), ScriptedSource([gpu(0.2)])
     hardware = start(bad, good)
-    helpers.wait_until(lambda: good.reads >= 3)
+    wait_until(lambda: good.reads >= 3)
     assert hardware.flush()["ray/gpu.util.avg"] == pytest.approx(20.0)
     assert hardware.get_status()["failed_reads"] >= 2
     assert sum("no such device" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_stop_does_not_wait_for_the_interval(start, helpers):
+def test_stop_does_not_wait_for_the_interval(start):
     source = ScriptedSource([gpu(0.2)])
     hardware = start(source, interval_s=3600)
-    helpers.wait_until(lambda: source.reads == 1)
+    wait_until(lambda: source.reads == 1)
     hardware.stop()
-    helpers.wait_until(lambda: source.closed == 1, timeout=5)
+    wait_until(lambda: source.closed == 1, 5)
     assert not hardware.is_running
 
 
@@ -236,7 +237,7 @@ def test_stop_does_not_wait_for_a_source_that_hangs(start):
     source.block.set()
 
 
-def test_start_and_stop_can_be_repeated(start, helpers):
+def test_start_and_stop_can_be_repeated(start):
     source = ScriptedSource([gpu(0.2)])
     hardware = start(source)
     assert hardware.start() is hardware
@@ -246,7 +247,7 @@ def test_start_and_stop_can_be_repeated(start, helpers):
     hardware.stop()
     before = source.reads
     hardware.start()
-    helpers.wait_until(lambda: source.reads > before)
+    wait_until(lambda: source.reads > before)
 
 
 def test_nothing_to_watch_is_a_clear_warning(monkeypatch, caplog):
@@ -259,10 +260,10 @@ def test_nothing_to_watch_is_a_clear_warning(monkeypatch, caplog):
     hardware.stop()
 
 
-def test_ranks_that_share_a_machine_watch_only_themselves(monkeypatch, recording, helpers):
+def test_ranks_that_share_a_machine_watch_only_themselves(monkeypatch, recording):
     monkeypatch.setenv("LOCAL_RANK", "3")
     with HardwareMonitor(0.05, "auto", recording.monitor):
-        helpers.wait_until(lambda: recording.samples("process_resident_memory_bytes"))
+        wait_until(lambda: recording.samples("process_resident_memory_bytes"))
         assert recording.samples("node_memory_used_bytes") == []
 
 

@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.interpreters import interpreters
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -85,20 +85,13 @@ def _train(programs, directory, program, url):
     _run(programs / "python", script, RL_INSIGHT_SERVER_URL=url)
 
 
-def _wait_until(predicate):
-    deadline = time.monotonic() + 60
-    while not predicate() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert predicate()
-
-
 def test_the_server_and_every_command_work_with_the_oldest_versions(tmp_path):
     programs = _install_floors(tmp_path, "3.11", "server", "fast", "grpc", "zstd")
     command, data = programs / "rl-insight", f"--data-dir={tmp_path / 'data'}"
     with _server(programs, tmp_path, "otlp_grpc_port=0") as status:
         assert status["otlp_grpc"]
         _train(programs, tmp_path, _RECORD.replace("CONFIG", "{}"), status["url"])
-        _wait_until(lambda: "generate" in _run(command, "hotspots", data))
+        wait_until(lambda: "generate" in _run(command, "hotspots", data))
         assert "task-2" in _run(command, "sessions", data)
     for kind in ("parquet", "csv", "jsonl", "chrome"):
         _run(command, "export", data, "--format", kind, "--output", tmp_path / f"out.{kind}")
@@ -127,7 +120,7 @@ def test_agents_and_warehouses_work_with_the_oldest_versions(tmp_path):
     words = [f"sinks.parquet.url=local://{warehouse}", "sinks.parquet.interval_s=1"]
     with _server(programs, tmp_path, *words, FSSPEC_LOCAL_AUTO_MKDIR="1") as status:
         _train(programs, tmp_path, _RECORD.replace("CONFIG", "{}"), status["url"])
-        _wait_until(lambda: list(warehouse.glob("spans/*/*/*.parquet")))
+        wait_until(lambda: list(warehouse.glob("spans/*/*/*.parquet")))
     agent = _run(programs / "python", "-c", _ASK, programs / "rl-insight", f"--data-dir={tmp_path / 'data'}")
     assert [run["experiment_name"] for run in json.loads(agent)["runs"]] == ["floors"]
 
@@ -154,4 +147,4 @@ def test_ray_tasks_are_recorded_with_the_oldest_version(tmp_path):
     with _server(programs, tmp_path) as status:
         _train(programs, tmp_path, _RAY, status["url"])
         data = f"--data-dir={tmp_path / 'data'}"
-        _wait_until(lambda: "task-2" in _run(programs / "rl-insight", "sessions", data))
+        wait_until(lambda: "task-2" in _run(programs / "rl-insight", "sessions", data))

@@ -22,19 +22,6 @@ FREE_PORTS = ("port=0", "otlp_http_port=0", "otlp_grpc_port=0")
 
 
 @pytest.fixture(scope="session")
-def wait_until():
-    def wait(predicate, timeout_s=20.0):
-        deadline = time.monotonic() + timeout_s
-        while not (found := predicate()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"did not come true within {timeout_s} s: {predicate}")
-            time.sleep(0.01)
-        return found
-
-    return wait
-
-
-@pytest.fixture(scope="session")
 def make_batch():
     """Make batches of spans named "work" whose ids are unique for each (process, sequence)."""
 

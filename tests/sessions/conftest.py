@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -27,14 +26,3 @@ def only_record(records) -> Callable[..., SessionRecord]:
         return record
 
     return read
-
-
-@pytest.fixture
-def wait_until() -> Callable[..., None]:
-    def wait(predicate: Callable[[], bool], timeout_s: float = 20.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not predicate():
-            assert time.monotonic() < deadline, "the condition never held"
-            time.sleep(0.005)
-
-    return wait

@@ -32,21 +32,6 @@ from rl_insight.stack import StackSettings, stack_status, stop_stack
 ROOT = Path(__file__).parents[2]
 
 
-def _wait_until(predicate, timeout_s=30.0):
-    deadline = time.monotonic() + timeout_s
-    while not (result := predicate()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"did not come true within {timeout_s} s")
-        time.sleep(0.05)
-    return result
-
-
-@pytest.fixture(scope="session")
-def wait_until():
-    """Wait for a condition: `wait_until(predicate, timeout_s)` returns its first true result."""
-    return _wait_until
-
-
 def get_json(url, data=None, headers=None):
     request = urllib.request.Request(url, data=data, headers=headers or {})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:

@@ -95,14 +95,3 @@ def fetch() -> Callable[..., list[tuple[Any, ...]]]:
             return cursor.execute(sql, parameters or {}).fetchall()
 
     return run
-
-
-@pytest.fixture
-def wait_until() -> Callable[..., None]:
-    def wait(predicate: Callable[[], bool], timeout_s: float = 20.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not predicate():
-            assert time.monotonic() < deadline, "the condition never held"
-            time.sleep(0.005)
-
-    return wait

@@ -1,26 +1,14 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-
-def _load_helpers():
-    name = "transport_receiver"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("receiver.py"))
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+from tests.transport import receiver as receiver_module
 
 
 @pytest.fixture(scope="session")
 def helpers():
-    """The module `receiver.py`: Receiver, Refusal, make_batch, wait_until."""
-    return _load_helpers()
+    """The module `receiver.py`: Receiver, Refusal, make_batch."""
+    return receiver_module
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import json
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -25,13 +23,6 @@ def make_batch(sequence: int, process_id: str = "node7-1-aa", text: str = "hello
     builder.add_log(time_ns=1, level=20, message=text)
     process = Process(process_id=process_id, run_id="run", host="node7", pid=1)
     return encode(builder.build(process, sequence=sequence, sent_ns=1))
-
-
-def wait_until(predicate: Callable[[], object], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not predicate():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.005)
 
 
 class Refusal(NamedTuple):

@@ -20,6 +20,7 @@ from rl_insight.errors import ConfigError
 from rl_insight.transport import HttpTransport
 from rl_insight.transport.http import MAX_REQUEST_BATCHES
 from rl_insight.transport.spool import adopt_orphans
+from tests.waiting import wait_until
 
 
 def send(transport, helpers, sequences, **batch):
@@ -55,7 +56,7 @@ def test_spool_is_emptied_only_by_delivery(make_transport, receiver, helpers, tm
     receiver.stop()
     transport = make_transport()
     send(transport, helpers, range(1, 6))
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 2)
+    wait_until(lambda: transport.get_status()["retries"] >= 2)
     assert len(spool_files(tmp_path)) == 5
     receiver.start()
     assert transport.flush(20)
@@ -93,7 +94,7 @@ def test_outage_is_warned_of_once_and_its_end_reported(make_transport, receiver,
     receiver.stop()
     transport = make_transport()
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 3)
+    wait_until(lambda: transport.get_status()["retries"] >= 3)
     receiver.start()
     assert transport.flush(20)
     assert caplog.text.count("RL-Insight cannot deliver to") == 1
@@ -135,7 +136,7 @@ def test_hanging_server_does_not_hold_send_flush_or_close(make_transport, receiv
     assert not closing.is_alive()
     assert not receiver.resume.is_set()
     assert len(spool_files(tmp_path)) == 19
-    helpers.wait_until(lambda: not transport._thread.is_alive())
+    wait_until(lambda: not transport._thread.is_alive())
 
 
 def test_timeout_is_a_failure_that_is_tried_again(make_transport, receiver, helpers):
@@ -161,7 +162,7 @@ def test_retry_after_is_honored_even_by_flush(make_transport, receiver, helpers)
     receiver.answers = [helpers.Refusal(429, retry_after="250")]
     transport = make_transport()
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] == 1)
+    wait_until(lambda: transport.get_status()["retries"] == 1)
     assert not transport.flush(0.2)
     assert len(receiver.requests) == 1
 
@@ -170,7 +171,7 @@ def test_flush_cuts_a_long_pause_short(make_transport, receiver, helpers):
     receiver.answers = [helpers.Refusal(500)]
     transport = make_transport(retry_initial_s=3600.0, retry_max_s=3600.0)
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] == 1)
+    wait_until(lambda: transport.get_status()["retries"] == 1)
     assert transport.flush(20)
     assert receiver.sequences == [1]
 
@@ -253,7 +254,7 @@ def test_wrong_address_or_token_keeps_the_batches(make_transport, receiver, help
     receiver.standing = helpers.Refusal(status, body)
     transport = make_transport()
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 2)
+    wait_until(lambda: transport.get_status()["retries"] >= 2)
     (record,) = caplog.records
     assert advice in record.getMessage()
     assert str(status) in record.getMessage()
@@ -269,7 +270,7 @@ def test_bounded_spool_drops_the_oldest_and_counts_them(make_transport, receiver
     transport = make_transport(spool_max_bytes=5 * size, retry_initial_s=600.0)
     send(transport, helpers, [1])
     # While a request is under way its batches are not dropped: they would be past the bound.
-    helpers.wait_until(lambda: transport.get_status()["retries"])
+    wait_until(lambda: transport.get_status()["retries"])
     send(transport, helpers, range(2, 9))
     receiver.start()
     assert transport.flush(20)
@@ -322,7 +323,7 @@ def test_password_in_a_url_is_never_shown(make_transport, receiver, helpers, cap
     receiver.stop()
     transport = make_transport(url=receiver.url.replace("//", "//me:hunter2@"))
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 1)
+    wait_until(lambda: transport.get_status()["retries"] >= 1)
     assert "hunter2" not in caplog.text + str(transport.get_status())
 
 
@@ -356,10 +357,10 @@ def test_batches_of_a_killed_process_are_delivered_by_the_next(make_transport, r
     receiver.start()
     transport = make_transport("second")
     send(transport, helpers, [1], process_id="second")
-    helpers.wait_until(lambda: len(receiver.batches) == 6)
+    wait_until(lambda: len(receiver.batches) == 6)
     assert {process_id for process_id, _ in receiver.batches} == {"killed", "second"}
     folder = Path(transport.get_status()["spool"]["directory"]).with_name("killed")
-    helpers.wait_until(lambda: not folder.exists())
+    wait_until(lambda: not folder.exists())
     assert transport.get_status()["adopted_batches"] == 5
 
 
@@ -368,7 +369,7 @@ def test_process_that_dies_later_is_adopted_too(make_transport, receiver, helper
     receiver.stop()
     kill_a_sender(receiver, helpers, tmp_path)
     receiver.start()
-    helpers.wait_until(lambda: transport.get_status()["delivered_batches"] == 5)
+    wait_until(lambda: transport.get_status()["delivered_batches"] == 5)
     assert {process_id for process_id, _ in receiver.batches} == {"killed"}
 
 
@@ -380,7 +381,7 @@ def test_a_transport_delivers_what_was_left_for_its_other_urls(make_transport, r
     gone.close()
     receiver.start()
     make_transport("server", adopts_from=[other_url], adopt_interval_s=0.02)
-    helpers.wait_until(lambda: set(receiver.batches) == {("gone", 1), ("gone", 2)})
+    wait_until(lambda: set(receiver.batches) == {("gone", 1), ("gone", 2)})
 
 
 def test_spools_of_other_urls_and_of_live_processes_are_left_alone(make_transport, receiver, helpers, tmp_path):
@@ -390,7 +391,7 @@ def test_spools_of_other_urls_and_of_live_processes_are_left_alone(make_transpor
     receiver.stop()
     alive = make_transport("alive", retry_initial_s=3600.0, retry_max_s=3600.0)
     send(alive, helpers, [1], process_id="alive")
-    helpers.wait_until(lambda: alive.get_status()["retries"] == 1)
+    wait_until(lambda: alive.get_status()["retries"] == 1)
     receiver.start()
     other = make_transport("other")
     send(other, helpers, [1], process_id="other")
@@ -409,7 +410,7 @@ def test_close_keeps_what_is_undelivered_for_the_next(make_transport, receiver, 
     assert first.losses == []
     receiver.start()
     make_transport("second")
-    helpers.wait_until(lambda: set(receiver.batches) == {("first", 1), ("first", 2)})
+    wait_until(lambda: set(receiver.batches) == {("first", 1), ("first", 2)})
 
 
 def test_refusing_disk_falls_back_to_memory(make_transport, receiver, helpers, tmp_path):
@@ -441,7 +442,7 @@ def test_damaged_spool_file_is_counted_and_stops_nothing(make_transport, receive
     spool_files(tmp_path)[0].write_bytes(b"broken")
     receiver.start()
     second = make_transport("second", adopt_interval_s=0.02)
-    helpers.wait_until(lambda: second.get_status()["delivered_batches"] == 1)
+    wait_until(lambda: second.get_status()["delivered_batches"] == 1)
     assert receiver.sequences == [2]
 
 
@@ -498,7 +499,7 @@ def test_jitter_leaves_the_global_random_state_alone(make_transport, receiver, h
     before = random.getstate()
     transport = make_transport()
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 3)
+    wait_until(lambda: transport.get_status()["retries"] >= 3)
     assert random.getstate() == before
 
 
@@ -537,9 +538,9 @@ def test_server_that_never_accepts_does_not_delay_close(make_transport, helpers)
         silent.listen(1)
         transport = make_transport(url=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=3600.0)
         send(transport, helpers, [1])
-        helpers.wait_until(lambda: transport._client._candidate is not None)
+        wait_until(lambda: transport._client._candidate is not None)
         transport.close()
-        helpers.wait_until(lambda: not transport._thread.is_alive())
+        wait_until(lambda: not transport._thread.is_alive())
 
 
 def test_token_saved_by_the_server_on_this_machine_is_used_with_its_url_too(
@@ -592,7 +593,7 @@ def test_https_with_a_known_certificate(make_transport, tls_receiver, helpers, c
 def test_https_with_an_unknown_certificate_sends_nothing(make_transport, tls_receiver, helpers):
     transport = make_transport(url=tls_receiver.url, retry_initial_s=3600.0)
     send(transport, helpers, [1])
-    helpers.wait_until(lambda: transport.get_status()["retries"] >= 1)
+    wait_until(lambda: transport.get_status()["retries"] >= 1)
     assert "CERTIFICATE_VERIFY_FAILED" in transport.get_status()["last_error"]
     assert tls_receiver.requests == []
 
@@ -603,7 +604,7 @@ def test_hanging_https_server_does_not_hold_close(make_transport, tls_receiver, 
     send(transport, helpers, [1])
     assert tls_receiver.hanging.wait(20)
     transport.close()
-    helpers.wait_until(lambda: not transport._thread.is_alive())
+    wait_until(lambda: not transport._thread.is_alive())
 
 
 def test_the_interval_that_an_acknowledgment_asks_for_is_passed_on(receiver, make_transport, helpers, monkeypatch):
