@@ -117,7 +117,7 @@ class RecorderConfig:
     """With `capture_text`: the number of sessions per step whose text each process records, plus as many that failed
     or had the lowest or highest reward so far."""
     max_transcript_characters: Positive = 262_144
-    """With `capture_text`: the limit per session; for further text only the length is recorded."""
+    """With `capture_text`: the limit per session; beyond it, only the length of the text is recorded."""
 
 
 @dataclass(slots=True)
