@@ -15,8 +15,8 @@ from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import EVENT, LOG, CounterEvent, GaugeEvent, HistogramEvent, Recorder
 from rl_insight.recorder.run_config import KEYS_PER_EVENT, MAX_KEYS, flat_keys
 from rl_insight.recorder.session_producer import SessionProducer
-from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
-from rl_insight.schema.names import CONFIG_EVENT
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
+from rl_insight.schema.names import CONFIG_EVENT, DURATION_SEGMENT, STATE_SEGMENT
 from rl_insight.schema.tables import LAST_TIME_NS
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -141,7 +141,7 @@ class Producer(SessionProducer):
             return NoState(self, "trace_state", (state_name, state_lane_id), labels)
         if state_lane_id is not None and (state_lane_id.__class__ is not str or len(state_lane_id) > MAX_NAME):
             state_lane_id = short_text(state_lane_id)
-        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, self)
+        return State(recorder, state_name, labels, STATE_SEGMENT, state_lane_id, self)
 
     def trace_span(
         self,
@@ -182,7 +182,7 @@ class Producer(SessionProducer):
             lane = own["state_lane_id"]
         if lane is not None and lane.__class__ is not str:
             lane = short_text(lane)
-        span = Span(recorder, name, own, DURATION, lane)
+        span = Span(recorder, name, own, DURATION_SEGMENT, lane)
         if start_time_ns is None and end_time_ns is None:
             return span
         return self._record_finished(recorder, span, _time(start_time_ns), _time(end_time_ns))

@@ -9,10 +9,9 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rl_insight.schema.names import process_name
+from rl_insight.schema.names import STATE_SEGMENTS, process_name
 
 SECOND = 1_000_000_000
-STATE_SEGMENTS = frozenset({"state_interval", "state_nested"})
 
 
 class SpanRow(NamedTuple):

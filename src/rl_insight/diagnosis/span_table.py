@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rl_insight.diagnosis.robust import Column
-from rl_insight.diagnosis.rows import STATE_SEGMENTS, SpanRow
+from rl_insight.diagnosis.rows import SpanRow
+from rl_insight.schema.names import DURATION_SEGMENT, NESTED_STATE_SEGMENT, PHASE_SEGMENT, STATE_SEGMENT, STATE_SEGMENTS
 
-SEGMENTS: Final = ("duration", "state_interval", "state_nested", "phase", "other")
+SEGMENTS: Final = (DURATION_SEGMENT, STATE_SEGMENT, NESTED_STATE_SEGMENT, PHASE_SEGMENT, "other")
 """By code; all of those from adapters are `other`."""
-PHASE: Final = SEGMENTS.index("phase")
-STATE_INTERVAL: Final = SEGMENTS.index("state_interval")
+PHASE: Final = SEGMENTS.index(PHASE_SEGMENT)
+STATE_INTERVAL: Final = SEGMENTS.index(STATE_SEGMENT)
 _IS_STATE: Final = np.array([segment in STATE_SEGMENTS for segment in SEGMENTS])
 NO_STEP: Final = -(2**62)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+
+Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
+"""How queries combine the values of an interval."""
 
 
 class MetricKind(msgspec.Struct, frozen=True):
@@ -24,7 +27,7 @@ class MetricKind(msgspec.Struct, frozen=True):
     """Points are totals since a start time, and are summed over processes."""
     is_distribution: bool
     """Points are `Distribution`s, not numbers."""
-    aggregation: str
+    aggregation: Aggregation
     """The default aggregation over an interval in queries."""
     remote_write_type: int
     """`prometheus.MetricMetadata.MetricType`."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from rl_insight.errors import ConfigError
-from rl_insight.metrics.kinds import KINDS
+from rl_insight.metrics.kinds import KINDS, Aggregation
 from rl_insight.reader import pages
 from rl_insight.reader.rows import Row, Rows
 from rl_insight.reader.sources import RunSource
@@ -31,8 +31,6 @@ _STEP_RANGE = frozenset({"first", "last"})
 _HARDWARE = frozenset({"start_ns", "end_ns", "first_step", "last_step", "max_gap_s"})
 _METRIC = frozenset({"aggregation", "match", "group_by", "start_ns", "end_ns", "width"})
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
 
 
 class Run:

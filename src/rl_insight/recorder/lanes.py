@@ -7,7 +7,8 @@ from typing import Any
 
 from rl_insight.recorder.context import get_span, reset_span, set_span
 from rl_insight.recorder.decorators import decorated
-from rl_insight.recorder.spans import STATE_INTERVAL, STATE_NESTED, Span
+from rl_insight.recorder.spans import Span
+from rl_insight.schema.names import NESTED_STATE_SEGMENT, STATE_SEGMENT
 
 _PAUSE_S = 0.000_05
 
@@ -70,7 +71,7 @@ class State(Span, gc=False, eq=False):
 
     def __enter__(self) -> State:
         if self.end or self._token is not None:  # entered again: the previous interval may still be buffered
-            again = State(self._recorder, self.name, self.attributes, STATE_INTERVAL, self.lane)
+            again = State(self._recorder, self.name, self.attributes, STATE_SEGMENT, self.lane)
             self._again += (again,)
             return again.__enter__()
         lanes = self._recorder.lanes
@@ -93,7 +94,7 @@ class State(Span, gc=False, eq=False):
                     self.lane = lane
                 lanes.running[lane] = self
             else:
-                self.segment = STATE_NESTED
+                self.segment = NESTED_STATE_SEGMENT
                 self.begin(running)
                 lanes.nested[lane, self.name] = self
         finally:
@@ -127,7 +128,7 @@ class State(Span, gc=False, eq=False):
                 interval._entries -= 1
             else:
                 interval.end = now()
-                if interval.segment is STATE_INTERVAL:
+                if interval.segment is STATE_SEGMENT:
                     del lanes.running[interval.lane]
                 else:
                     del lanes.nested[interval.lane, interval.name]

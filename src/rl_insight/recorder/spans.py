@@ -18,13 +18,11 @@ from rl_insight.recorder.context import (
     set_span,
 )
 from rl_insight.recorder.losses import short_text
+from rl_insight.schema.names import DURATION_SEGMENT
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
 
-DURATION = "duration"
-STATE_INTERVAL = "state_interval"
-STATE_NESTED = "state_nested"
 
 OK, ERROR, CANCELLED, STILL_OPEN = "ok", "error", "cancelled", "open"
 _OUTCOMES = (OK, ERROR, CANCELLED)
@@ -45,7 +43,7 @@ class Span(AlsoAsync, msgspec.Struct, gc=False, eq=False):
     _recorder: Recorder
     name: str
     attributes: dict[str, Any] | None = None
-    segment: str = DURATION
+    segment: str = DURATION_SEGMENT
     lane: str | None = None
     _producer: Any = None
     """The `Producer` that made the span; a decorator uses it to make one span per call."""

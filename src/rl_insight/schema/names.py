@@ -23,6 +23,11 @@ CONFIG_EVENT: Final = "rl_insight.config"
 TEXTS_EVENT: Final = "rl_insight.texts"
 """Events with the text of a span that was sent before its session was selected for capture."""
 
+DURATION_SEGMENT: Final = "duration"
+STATE_SEGMENT: Final = "state_interval"
+NESTED_STATE_SEGMENT: Final = "state_nested"
+STATE_SEGMENTS: Final = frozenset({STATE_SEGMENT, NESTED_STATE_SEGMENT})
+"""Segments of plain spans and of states; a state entered on a busy lane is nested."""
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"

@@ -15,7 +15,7 @@ from rl_insight.collector.derived.declarations import DURATION_BOUNDS
 from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.names import OVERFLOW_LABEL, PHASE_SEGMENT
+from rl_insight.schema.names import OVERFLOW_LABEL, PHASE_SEGMENT, STATE_SEGMENT
 from rl_insight.schema.tables import largest
 from rl_insight.sessions.model import EXECUTION, PENDING
 
@@ -23,7 +23,6 @@ SECOND = 1_000_000_000
 _BOUNDS_NS = [int(bound * SECOND) for bound in DURATION_BOUNDS]
 
 _EXEMPLAR_STEP_NS = 2_000_000
-STATE_SEGMENT = "state_interval"
 
 _MAX_OPEN_SERIES = 5_000
 _MAX_ENDED_SESSIONS = 10_000

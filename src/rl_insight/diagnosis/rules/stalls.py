@@ -13,7 +13,7 @@ from rl_insight.diagnosis.rule import NUMBERED_STEPS, Input, Parameter, TickRule
 from rl_insight.diagnosis.signals import Signal, culprit_of, fact, where
 from rl_insight.diagnosis.stacks import is_paused
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
-from rl_insight.schema.names import Severity
+from rl_insight.schema.names import PHASE_SEGMENT, Severity
 from rl_insight.store.queries.findings import STALLED_RUN
 from rl_insight.store.queries.overdue import (
     FEW_STEPS_FACTOR,
@@ -240,7 +240,7 @@ def open_work(model: RunModel) -> list[SpanRow]:
     """Return open work that is not a wait and takes longer than usual, oldest first."""
     found = []
     for row in model.open_spans:
-        if state_kind(row.name) == "wait" or (row.depth == 0 and not row.is_state and row.segment != "phase"):
+        if state_kind(row.name) == "wait" or (row.depth == 0 and not row.is_state and row.segment != PHASE_SEGMENT):
             continue
         process = model.process_of_lane(row.lane_id)
         if model.state_of(process) == "ended":

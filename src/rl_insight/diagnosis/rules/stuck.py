@@ -11,6 +11,7 @@ from rl_insight.diagnosis.rows import SpanRow
 from rl_insight.diagnosis.rule import SESSIONS, Parameter, TickRule
 from rl_insight.diagnosis.rules.stalls import StuckWork
 from rl_insight.diagnosis.signals import Signal
+from rl_insight.schema.names import DURATION_SEGMENT, PHASE_SEGMENT
 from rl_insight.store.queries.overdue import STUCK_PHASE, STUCK_WORK
 from rl_insight.words import counted, seconds_text
 
@@ -44,7 +45,7 @@ class _StuckKind(TickRule):
             row
             for row in model.open_spans
             if state_kind(row.name) == self.kind
-            and not (row.segment == "duration" and row.depth == 0)
+            and not (row.segment == DURATION_SEGMENT and row.depth == 0)
             and model.age_s(row.start_ns) > model.limit_s(row, self["shortest_s"], self["factor"])
             and model.state_of(model.process_of_lane(row.lane_id)) == "live"
             and self._holds_up(model, row)
@@ -53,7 +54,7 @@ class _StuckKind(TickRule):
 
     def _holds_up(self, model: RunModel, row: SpanRow) -> bool:
         """Return whether the run waits for it: a state, or a phase of a session while the step is overdue."""
-        if row.segment != "phase":
+        if row.segment != PHASE_SEGMENT:
             return True
         steps = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
         began = model.steps.current_start_ns
@@ -122,7 +123,7 @@ class StuckSession(TickRule):
     def _look(self, model: RunModel) -> list[Signal]:
         groups: dict[tuple[str, ...], list[SpanRow]] = {}
         for row in model.open_spans:
-            if row.segment != "phase" or row.session_id is None:
+            if row.segment != PHASE_SEGMENT or row.session_id is None:
                 continue
             is_old = model.age_s(row.start_ns) > model.limit_s(row, self["shortest_s"], self["factor"])
             if is_old and model.state_of(model.process_of_lane(row.lane_id)) == "live":

@@ -27,7 +27,7 @@ from rl_insight.otlp.mapping import (
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.schema.json_values import json_text, whole_number
-from rl_insight.schema.names import PHASE_SEGMENT, original_of
+from rl_insight.schema.names import DURATION_SEGMENT, PHASE_SEGMENT, original_of
 from rl_insight.schema.tables import LAST_TIME_NS
 
 _IDS = struct.Struct(">QQQ").unpack
@@ -53,7 +53,7 @@ class SpanRows(DecodedRows):
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         super().__init__(process, totals)
         text = self.builder.text
-        self._plain_columns = (text("duration"), 0, text("ok"), 0, NO_STEP, 0)
+        self._plain_columns = (text(DURATION_SEGMENT), 0, text("ok"), 0, NO_STEP, 0)
         # Imported spans carry the id of the process that recorded them.
         self._own_lanes = (process.process_id, original_of(process.process_id), own_lane(process))
 

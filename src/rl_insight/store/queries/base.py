@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import duckdb
 import msgspec
 
+from rl_insight.schema.names import NESTED_STATE_SEGMENT, PHASE_SEGMENT, STATE_SEGMENT
 from rl_insight.store.errors import QueryError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 Value = TypeVar("Value")
 
 MAX_LIMIT = 10_000
+IS_STATE: Final = f"segment IN ('{STATE_SEGMENT}', '{NESTED_STATE_SEGMENT}', '{PHASE_SEGMENT}')"
+"""The condition for states and phases."""
 _HEX_ID = re.compile(r"[0-9a-fA-F]{1,16}")
 
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from rl_insight.schema.names import DeviceId, device_of
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import LAST_TIME_NS
-from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.base import IS_STATE, Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, group_order
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
+from rl_insight.store.queries.scope import STEP_FRAGMENTS
 from rl_insight.store.queries.steps import stepped_spans
 
 GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_power_watts")
@@ -90,18 +91,16 @@ class UsageByState(msgspec.Struct, frozen=True):
     steps: list[StepEnergy]
 
 
-_STEP_FRAGMENTS = {"first_step": "step >= $first_step", "last_step": "step <= $last_step"}
-
 _STATES = """
     WITH found AS (
         SELECT role, host, name, step, start_ns + clock_offset_ns AS start_ns,
             start_ns + clock_offset_ns + duration_ns AS end_ns
         FROM {ended} JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
-        WHERE segment IN ('state_interval', 'state_nested', 'phase') AND {spans} AND {steps}
+        WHERE {is_state} AND {spans} AND {steps}
         UNION ALL
         SELECT role, host, name, step, start_ns + clock_offset_ns, last_sent_ns + clock_offset_ns
         FROM {opened} JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
-        WHERE segment IN ('state_interval', 'state_nested', 'phase') AND {steps}
+        WHERE {is_state} AND {steps}
     ),
     clipped AS (
         SELECT role, host, name, step, greatest(start_ns, $start_ns) AS start_ns, least(end_ns, $end_ns) AS end_ns
@@ -252,9 +251,11 @@ def _states(
 ) -> tuple[list[_Kind], dict[str, _Islands]]:
     """Return the kinds by their numbers, and the islands of each host."""
     spans, spans_given = conditions(SPAN_FRAGMENTS, window.span_bounds)
-    steps, steps_given = conditions(_STEP_FRAGMENTS, {"first_step": first_step, "last_step": last_step})
+    steps, steps_given = conditions(STEP_FRAGMENTS, {"first_step": first_step, "last_step": last_step})
     given: Parameters = spans_given | steps_given | {"start_ns": window.start_ns, "end_ns": window.end_ns}
-    found = cursor.execute(_STATES.format(spans=spans, steps=steps, **stepped_spans(cursor)), given).fetchnumpy()
+    found = cursor.execute(
+        _STATES.format(is_state=IS_STATE, spans=spans, steps=steps, **stepped_spans(cursor)), given
+    ).fetchnumpy()
     every = _Islands(found["kind"], found["start_ns"], found["end_ns"])
     _, firsts = np.unique(every.kind, return_index=True)
     seconds = np.bincount(every.kind, every.end_ns - every.start_ns) / 1e9

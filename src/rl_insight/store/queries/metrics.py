@@ -11,13 +11,13 @@ import msgspec
 
 from rl_insight.metrics import GAUGE, KINDS
 from rl_insight.metrics.canonical import Quantity, interest, quantity_metrics
+from rl_insight.metrics.kinds import Aggregation
 from rl_insight.schema.json_values import INTEGER_LIMIT, json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, json_path, used
 from rl_insight.store.queries.steps import stepped
 
-Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
 Axis = Literal["time", "step"]
 
 MAX_POINTS = 5_000

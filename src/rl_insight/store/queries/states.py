@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.base import IS_STATE, Cursor
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
@@ -19,7 +19,6 @@ _LANES = """
 _STATE_COLUMNS = (
     "lane_id, name_id, depth, segment = 'phase' AS is_phase, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
 )
-_IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
 _IS_SPAN = """(segment = 'phase' OR (segment = 'duration' AND depth <= 2))
     AND lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE role = $role)"""
 _WHOLE_STEP = 0.9
@@ -70,7 +69,7 @@ class States:
         }
         if spans_of is not None:
             window["role"] = spans_of
-        condition = _IS_STATE if spans_of is None else _IS_SPAN
+        condition = IS_STATE if spans_of is None else _IS_SPAN
         sql = _STATES.format(columns=_STATE_COLUMNS, clock=LANE_CLOCK, condition=condition)
         found = cursor.execute(sql, window).fetchnumpy()
         inside = (found["start_ns"] < self.end_ns) & (found["end_ns"] > self.start_ns)

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from rl_insight.metrics.canonical import canonical_name
 from rl_insight.schema.names import normalized
 from rl_insight.schema.tables import LAST_TIME_NS
-from rl_insight.store.queries.base import Cursor, Parameters
+from rl_insight.store.queries.base import IS_STATE, Cursor, Parameters
 from rl_insight.store.queries.step_definition import TOGETHER_NS, first_start_ns
 from rl_insight.store.tables import LANE_CLOCK
 
 STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
 """Normalized names of gauges whose value is the step; the first one that a run has counts."""
-OF_INTEREST: Final = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
+OF_INTEREST: Final = f"({IS_STATE} OR depth = 0)"
 """States, phases and outermost spans: those that show what a run did."""
 
 # Nearly all runs have no such gauge, and every query about steps runs this.

@@ -15,6 +15,7 @@ import msgspec
 from rl_insight.exchange.importing.readers.base import WALL_CLOCK_S, FileContext, FileRows, Reader, number_of
 from rl_insight.schema import Process
 from rl_insight.schema.json_values import json_text, whole_number
+from rl_insight.schema.names import DURATION_SEGMENT
 from rl_insight.schema.tables import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
@@ -177,7 +178,7 @@ class ChromeReader(Reader):
             name=name,
             start_ns=start_ns,
             duration_ns=duration,
-            segment=_text(args.get("segment")) or "duration",
+            segment=_text(args.get("segment")) or DURATION_SEGMENT,
             lane=_text(args.get("lane")) if "span_id" in args else self._lane(event),
             status="open" if duration < 0 else _text(args.get("status")) or "ok",
             error=_text(args.get("error")),

@@ -11,7 +11,7 @@ from rl_insight.compat.xtuner.samples import TraceEvent
 from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, number_of
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.json_values import json_text, whole_number
-from rl_insight.schema.names import PHASE_SEGMENT
+from rl_insight.schema.names import DURATION_SEGMENT, PHASE_SEGMENT
 
 _CANCELLED = frozenset({"cancelled", "canceled", "aborted"})
 _FAILED = frozenset({"error", "failed"})
@@ -88,7 +88,7 @@ class XtunerReader(Reader):
             name=stage.name,
             start_ns=stage.start_ns,
             duration_ns=duration,
-            segment=PHASE_SEGMENT if where["session_id"] is not None else "duration",
+            segment=PHASE_SEGMENT if where["session_id"] is not None else DURATION_SEGMENT,
             status=status,
             error=str(line.error_msg).partition(":")[0][:200] if line.error_msg and status != "ok" else None,
             attributes=_attributes(line),
