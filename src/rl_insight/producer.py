@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from itertools import islice
 from typing import Any, TypeVar, overload
 
-from rl_insight.recorder.context import ContextScope, current_step, get_span, get_step, step_of
+from rl_insight.recorder.context import ContextScope, current_step, get_span, get_step, integer_of, step_of
 from rl_insight.recorder.decorators import NoState, SpanMaker, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
@@ -349,7 +349,7 @@ class Producer(SessionProducer):
         number = step_of(step)
         if number is None:
             recorder.losses.refuse(
-                "steps", "bad_step", f"set_step({shown(step)}) was refused: a step must be an integer."
+                "steps", "bad_step", f"set_step({shown(step)}) was refused: a step must be an integer below 2**56."
             )
             return
         recorder.step = number
@@ -368,7 +368,7 @@ class Producer(SessionProducer):
         valid = step_of(number)
         if valid is None:
             recorder.losses.refuse(
-                "steps", "bad_step", f"step({shown(number)}) was refused: a step must be an integer."
+                "steps", "bad_step", f"step({shown(number)}) was refused: a step must be an integer below 2**56."
             )
             return NO_SPAN
         if recorder.step_marks is not None:
@@ -428,7 +428,7 @@ def _time(value: Any) -> int | None:
     """Return a wall-clock time in nanoseconds; None if the value is not one."""
     if value.__class__ is int and 0 <= value < LAST_TIME_NS:  # nearly all calls end here
         return value
-    number = step_of(value)
+    number = integer_of(value)
     return number if number is not None and 0 <= number < LAST_TIME_NS else None
 
 

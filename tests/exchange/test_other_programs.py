@@ -367,7 +367,7 @@ def test_steps_of_torch_s_profiler_are_steps(tmp_path, import_path, fetch):
     assert fetch("r", "SELECT name, step FROM spans ORDER BY name") == [("ProfilerStep#12", 12), ("aten::mm", None)]
 
 
-@pytest.mark.parametrize(("given", "step"), [(7, 7), ("7", 7), (7.0, 7), (7.5, None), ("late", None), (2**62, None)])
+@pytest.mark.parametrize(("given", "step"), [(7, 7), ("7", 7), (7.0, 7), (7.5, None), ("late", None), (2**56, None)])
 def test_the_step_of_a_trace_is_read_in_any_form(given, step, tmp_path, import_path, fetch):
     event = {"ph": "X", "name": "update", "pid": 1, "tid": 1, "ts": 1.0, "dur": 9.0, "args": {"step": given}}
     file = tmp_path / "trace.json"

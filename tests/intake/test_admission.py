@@ -12,6 +12,7 @@ from rl_insight.errors import SchemaError
 from rl_insight.intake import MAX_LOSS_COUNT, Admission
 from rl_insight.intake.admission import MAX_TIME_NS
 from rl_insight.schema import NO_STEP, BatchBuilder, Loss, Process, decode, encode, records
+from rl_insight.schema.tables import STEP_LIMIT
 
 NOW = 1_700_000_000_000_000_000
 HUGE = 2**63 - 1
@@ -92,6 +93,13 @@ def test_what_is_kept_is_exactly_what_is_in_range(times):
         builder.add_event(time_ns=time_ns, name="e")
     kept = admit(build(builder)).events.column("time_ns").tolist()
     assert kept == [time_ns for time_ns in times if -(2**56) <= time_ns < MAX_TIME_NS]
+
+
+def test_steps_below_the_limit_are_kept():
+    builder = BatchBuilder()
+    for step in (STEP_LIMIT - 1, 1 - STEP_LIMIT, STEP_LIMIT):
+        span(builder, step=step)
+    assert admit(build(builder)).spans.column("step").tolist() == [STEP_LIMIT - 1, 1 - STEP_LIMIT]
 
 
 def test_rows_without_a_step_are_kept():

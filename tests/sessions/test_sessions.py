@@ -198,7 +198,7 @@ def test_wrong_use_is_counted_and_never_raised(insight_capture, only_record, cal
     assert only_record(insight_capture)["status"] == "accepted"
 
 
-@pytest.mark.parametrize("step", ["7", 7.5, 2**63, object()])
+@pytest.mark.parametrize("step", ["7", 7.5, 2**56, object()])
 def test_a_step_that_is_none_is_left_out(insight_capture, only_record, step):
     with insight.session(step=step):
         pass

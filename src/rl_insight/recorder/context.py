@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from rl_insight.schema.tables import STEP_LIMIT
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -67,20 +69,27 @@ class ContextScope(AlsoAsync, Generic[EnteredT]):
 
 
 def step_of(value: Any) -> int | None:
-    """Return a value as a step: a 64-bit integer, including NumPy's; None for anything else.
+    """Return a value as a step: an integer, including NumPy's, that receivers accept; None for anything else.
 
-    >>> step_of(7), step_of("7"), step_of(2**63)
+    >>> step_of(7), step_of("7"), step_of(2**56)
     (7, None, None)
     """
-    if value.__class__ is not int:
-        if value is None or isinstance(value, bool):
-            return None
-        try:
-            value = int(value.__index__())
-        except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
-            return None
-    # The lowest integer means "no step" on the wire.
-    return value if -(2**63) < value < 2**63 else None
+    number = value if value.__class__ is int else integer_of(value)
+    return number if number is not None and -STEP_LIMIT < number < STEP_LIMIT else None
+
+
+def integer_of(value: Any) -> int | None:
+    """Return an integer of Python, NumPy or another library; None for anything else.
+
+    >>> integer_of(7), integer_of(True), integer_of(7.0)
+    (7, None, None)
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        return int(value.__index__())
+    except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
+        return None
 
 
 def reset(variable: ContextVar[Any], token: Token[Any]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from rl_insight.recorder.context import ContextScope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.losses import safe_text
+from rl_insight.schema.json_values import whole_number
 
 INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
 """Set by `init()` for child processes: the JSON they need to join the run."""
@@ -19,7 +20,6 @@ _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"
 _TASK_KEY = "rl_insight.task"
 _TEXT_KEY = "rl_insight.text"
-_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
 """tracestate and baggage members of other systems, passed on unchanged."""
@@ -93,8 +93,8 @@ class Attachment:
         for member in filter(None, (part.strip() for part in headers.get("baggage", "").split(","))):
             key, _, value = member.partition("=")
             key, value = key.strip(), unquote(value.partition(";")[0].strip())
-            if key == _STEP_KEY and _INTEGER.fullmatch(value):
-                values[current_step] = int(value)
+            if key == _STEP_KEY and (step := whole_number(value)) is not None:
+                values[current_step] = step
             elif key == _SESSION_KEY:
                 self.session_id = values[current_session_id] = value
             elif key == _TEXT_KEY:

@@ -140,5 +140,7 @@ class SessionProducer:
 def _checked_step(recorder: Recorder, step: Any) -> int | None:
     number = context.step_of(step)
     if number is None:
-        recorder.losses.refuse("steps", "bad_step", f"session(step={shown(step)}): a step must be an integer.")
+        recorder.losses.refuse(
+            "steps", "bad_step", f"session(step={shown(step)}): a step must be an integer below 2**56."
+        )
     return number

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from rl_insight.schema.tables import STEP_LIMIT
+
 MAX_JSON_DEPTH: Final = 100
 """Deeper JSON overflows the stack of some readers."""
-INTEGER_LIMIT: Final = 2**62
-"""Integers from other programs are smaller than this: the sum of two fits a 64-bit column."""
 _JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 _encode: Final = msgspec.json.Encoder().encode
@@ -94,7 +94,9 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a step, rank or count given in any form as an integer; None for anything else, or if it is too large.
+    """Return a step, rank or count given in any form as an integer; None for anything else.
+
+    An integer beyond `STEP_LIMIT` is bad data.
 
     >>> whole_number(7), whole_number("7"), whole_number(7.0), whole_number(7.5), whole_number(""), whole_number(True)
     (7, 7, 7, None, None, None)
@@ -104,7 +106,7 @@ def whole_number(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_integer and -INTEGER_LIMIT < value < INTEGER_LIMIT else None
+    return value if is_integer and -STEP_LIMIT < value < STEP_LIMIT else None
 
 
 def _number_in(text: str) -> float | None:

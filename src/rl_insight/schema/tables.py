@@ -18,6 +18,8 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 import msgspec
 
 NO_STEP: Final = -(2**63)
+STEP_LIMIT: Final = 2**56
+"""Steps are smaller than this, in both directions: receivers refuse rows with others."""
 LAST_TIME_NS: Final = 2**62
 """The end of representable time, in the year 2116; later times are clamped to it."""
 OPEN: Final = -1

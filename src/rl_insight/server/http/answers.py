@@ -11,10 +11,10 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
-from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.base import INTEGER_LIMIT
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from rl_insight.diagnosis.run import Report, replay, sketch_coverage, without_muted
 from rl_insight.diagnosis.settings import check_rule, make_settings
-from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.server.http.answers import RunParameter, StrictBody, answers, json_answer, opened, reading, services_of
 from rl_insight.server.http.made_files import work_slot
 from rl_insight.store import queries
+from rl_insight.store.queries.base import INTEGER_LIMIT
 
 router = APIRouter(prefix="/api/v1")
 

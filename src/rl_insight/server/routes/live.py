@@ -10,9 +10,9 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.server.http.answers import RunParameter, services_of
 from rl_insight.server.live import LiveNotes
+from rl_insight.store.queries.base import INTEGER_LIMIT
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

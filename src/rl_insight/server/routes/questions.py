@@ -13,8 +13,8 @@ from rl_insight.config.fields import parts_of
 from rl_insight.diagnosis.changes import MAX_WINDOW
 from rl_insight.diagnosis.critical_path import MAX_STEPS
 from rl_insight.questions import QUESTIONS, Condition, Question
-from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.server.http.answers import STEP, TIME, RunParameter, answers, json_answer, reading
+from rl_insight.store.queries.base import INTEGER_LIMIT
 from rl_insight.store.queries.span_series import MAX_INTERVALS, MAX_POINTS
 from rl_insight.store.queries.timeline import MAX_BLOCKS, MAX_PIXELS
 from rl_insight.store.queries.transcripts import MAX_CHARACTERS

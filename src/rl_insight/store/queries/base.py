@@ -21,6 +21,8 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 Value = TypeVar("Value")
 
 MAX_LIMIT = 10_000
+INTEGER_LIMIT: Final = 2**62
+"""Integers in conditions are smaller than this: the sum of two fits 64 bits."""
 IS_STATE: Final = f"segment IN ('{STATE_SEGMENT}', '{NESTED_STATE_SEGMENT}', '{PHASE_SEGMENT}')"
 """The condition for states and phases."""
 _HEX_ID = re.compile(r"[0-9a-fA-F]{1,16}")

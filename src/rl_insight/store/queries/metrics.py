@@ -12,10 +12,10 @@ import msgspec
 from rl_insight.metrics import GAUGE, KINDS
 from rl_insight.metrics.canonical import Quantity, interest, quantity_metrics
 from rl_insight.metrics.kinds import Aggregation
-from rl_insight.schema.json_values import INTEGER_LIMIT, json_form
+from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, json_path, used
+from rl_insight.store.queries.base import INTEGER_LIMIT, Cursor, Parameters, json_path, used
 from rl_insight.store.queries.steps import stepped
 
 Axis = Literal["time", "step"]

@@ -18,11 +18,10 @@ import msgspec
 import numpy as np
 
 from rl_insight.intake import liveness
-from rl_insight.schema.json_values import INTEGER_LIMIT
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
-from rl_insight.store.queries.base import Cursor, Parameters, structs, used
+from rl_insight.store.queries.base import INTEGER_LIMIT, Cursor, Parameters, structs, used
 from rl_insight.store.queries.step_counters import CountedStep, counted_steps
 from rl_insight.store.queries.step_definition import (
     LEADS,

@@ -23,7 +23,7 @@ _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id",
 """Keys of `args` that our own export writes, or that have a dedicated column."""
 
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
@@ -225,4 +225,4 @@ def _text(value: Any) -> str | None:
 def _step(value: Any, name: str) -> int | None:
     """Return the step of a span; torch's profiler writes it in the name."""
     profiled = _PROFILER_STEP.match(name)
-    return int(profiled[1]) if profiled and value is None else whole_number(value)
+    return whole_number(profiled[1] if profiled and value is None else value)
