@@ -98,7 +98,7 @@ def test_what_was_given_is_kept_as_the_table_can_hold_it(tmp_path):
     assert [tuple(getattr(session, name) for name in fields) for session in found] == [
         ("sessions-r3-abc/1", "{'a': 1}", "['x']", 12, None, "3", {}, {}),
         ("é", "True", None, None, None, None, {"é": [1, None]}, {"turns": 2}),
-        ("", "7", "5", 7, -3, None, {}, {}),
+        ("", "7", "5", None, -3, None, {}, {}),
         ("sessions-r3-abc/2", str(2**70), None, None, None, None, {}, {}),
     ]
     assert [str(session.reward) for session in found] == ["nan", "None", "None", "-0.5"]
