@@ -17,6 +17,7 @@ from rl_insight.schema.captured_text import without_texts_in
         ('{"response":"It is 4."}', '{"response":"[8 characters]"}'),
         ('{"response" : "It is 4."}', '{"response":"[8 characters]"}'),
         ('{"turn":{"response":"It is 4."}}', '{"turn":{"response":"[8 characters]"}}'),
+        ('{"choices":[[{"response":"It is 4."}],9]}', '{"choices":[[{"response":"[8 characters]"}],9]}'),
         ('{"response":"It is 4."', None),
         ('[{"response":"It is 4."}]', None),
     ],

@@ -10,11 +10,10 @@ from rl_insight.cli.completion import one_of
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.hotspots import say_latest
 from rl_insight.cli.opening import AsJson, Run, RunWords, ScopeOption, asked_run, run_or_files, scope_of, scope_text
-from rl_insight.sessions.model import FIELDS, OBJECTS, PENDING, STATUSES
+from rl_insight.sessions.model import PENDING, SORTABLE, STATUSES
 from rl_insight.words import seconds_text
 
 _PHASES = 4
-_SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
 
 def sessions(
@@ -25,7 +24,7 @@ def sessions(
         list[str] | None,
         one_of(lambda: STATUSES, help=f"Only this status; may be repeated: {', '.join(STATUSES)}."),
     ] = None,
-    order: Annotated[str, one_of(lambda: _SORTABLE, help="The field to sort by, largest first.")] = "total_s",
+    order: Annotated[str, one_of(lambda: SORTABLE, help="The field to sort by, largest first.")] = "total_s",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
     transcript: Annotated[
         str | None,

@@ -47,7 +47,6 @@ OTHER_LANE: Final = "lane"
 """The lane of a log line, and of spans from some senders."""
 EVENT_SEGMENT: Final = "event"
 """The segment of an event that is sent as a zero-length span."""
-STATE_SEGMENTS: Final = frozenset({"state_interval", "state_nested"})
 
 MAX_DEPTH: Final = 16
 """Deeper attributes become strings."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_insight.schema.batch import VERSION, Batch, Loss, Process
 from rl_insight.schema.json_values import utf8_form
+from rl_insight.schema.names import DURATION_SEGMENT
 from rl_insight.schema.tables import NO_STEP, RECORDED, TABLES, TEXT_KINDS, Series, Spans
 
 _SERIES_WIDTH = len(Series.TYPES)
@@ -103,7 +104,7 @@ class BatchBuilder:
         getattr(self, table).extend(row)
 
     def add_span(
-        self, *, trace: tuple[int, int], segment: str = "duration", status: str = "ok", **columns: Any
+        self, *, trace: tuple[int, int], segment: str = DURATION_SEGMENT, status: str = "ok", **columns: Any
     ) -> None:
         """Add one span; `attributes` is a JSON object as text."""
         self._add("spans", {**_trace(trace), "segment": segment, "status": status, **columns})

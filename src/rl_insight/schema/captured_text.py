@@ -60,13 +60,16 @@ def hidden_length(value: Any) -> int | None:
 def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes with text replaced by placeholders.
 
-    >>> without_texts({"tokens": 3, "response": "It is 4."})
-    {'tokens': 3, 'response': '[8 characters]'}
+    >>> without_texts({"tokens": 3, "choices": [{"response": "It is 4."}]})
+    {'tokens': 3, 'choices': [{'response': '[8 characters]'}]}
     """
-    return {
-        key: stand_in(value) if _is_text(key, value) else without_texts(value) if isinstance(value, dict) else value
-        for key, value in attributes.items()
-    }
+    return {key: stand_in(value) if _is_text(key, value) else _inside(value) for key, value in attributes.items()}
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, dict):
+        return without_texts(value)
+    return list(map(_inside, value)) if isinstance(value, list) else value
 
 
 def without_texts_in(attributes: str | None) -> str | None:

@@ -108,7 +108,8 @@ DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seco
 
 _KINDS: Final = {name: str(kind) for name, kind in get_type_hints(StoredSession).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))
-"""Compound fields; not sortable."""
+"""Compound fields."""
+SORTABLE: Final = tuple(name for name in FIELDS if name not in OBJECTS)
 PHASE_COLUMNS: Final = {
     "start_ts": "DOUBLE",
     "end_ts": "DOUBLE",

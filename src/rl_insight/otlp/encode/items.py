@@ -17,12 +17,12 @@ from rl_insight.otlp.mapping import (
     OTHER_LANE,
     SEGMENT,
     STATE_NAME,
-    STATE_SEGMENTS,
     STATUS,
     own_lane,
     severity,
 )
 from rl_insight.schema import NO_STEP, Batch
+from rl_insight.schema.names import STATE_SEGMENTS
 from rl_insight.schema.records import read_object
 
 SCOPE = "rl_insight"

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rl_insight.intake import silence_ns
-from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, StoredSession
+from rl_insight.sessions.model import FIELDS, LOST, SORTABLE, StoredSession
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, checked_limit, conditions, like_pattern, structs
@@ -83,7 +83,6 @@ _COUNTED = {
     "first_step": f"(step >= $first_step OR {_IN_COUNTED_STEPS})",
     "last_step": f"(step <= $last_step OR {_IN_COUNTED_STEPS})",
 }
-SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
 _IN_FLIGHT = """
     WITH open_phases AS (

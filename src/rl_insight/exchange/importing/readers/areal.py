@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rl_insight.exchange.importing.readers.base import WALL_CLOCK_S, FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
-from rl_insight.schema.tables import Spans
+from rl_insight.schema.tables import STEP_LIMIT, Spans
 from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, PHASE_COLUMNS, REPORTED, Snapshot, clean
 from rl_insight.store.frame import Column, Frame, ListColumn, NumberColumn, Texts, column_of, frame_of, repeated
 from rl_insight.store.session_batch import SessionBatch
@@ -28,7 +28,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LANE = "sessions"
-_STEP_LIMIT = 2**62
 _NOTHING = msgspec.Raw()
 _ABSENT = (b"", b"null")
 _NO_TIME = float("nan")
@@ -92,7 +91,7 @@ class ArealSessionReader(Reader):
         found = self._processes.get((rank, role))
         if found is None:
             part = "" if not self._processes else f"{role or ''}{'' if rank is None else rank}"
-            known_rank = rank if rank is not None and abs(rank) < _STEP_LIMIT else None
+            known_rank = rank if rank is not None and abs(rank) < STEP_LIMIT else None
             found = self.context.process(part, rank=known_rank, role=role or "rollout")
             self._processes[rank, role] = found
         return found
@@ -191,7 +190,7 @@ class _SessionColumns:
         steps = self._given["step"]
         if steps.count(None) == len(steps):
             return np.full(len(steps), NO_STEP)
-        return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
+        return np.array([NO_STEP if step is None or abs(step) >= STEP_LIMIT else step for step in steps], np.int64)
 
     def rows(self, process: Process, texts: Texts) -> Frame:
         """Return the sessions in the columns of the store; `texts` are those of `strings`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_insight.exchange.importing.readers.base import FileRows, Reader
 from rl_insight.otlp.wire import fields
+from rl_insight.schema.json_values import whole_number
 
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 """Fields of an event."""
@@ -38,7 +39,7 @@ class TensorboardReader(Reader):
         found = [scalar for summary in summaries for scalar in _scalars(summary)]
         time_ns = self.context.wall_ns(seconds)
         for tag, scalar in found:
-            rows[None].add_gauges({tag: scalar}, time_ns=time_ns, step=step)
+            rows[None].add_gauges({tag: scalar}, time_ns=time_ns, step=whole_number(step))
         return len(found)
 
 

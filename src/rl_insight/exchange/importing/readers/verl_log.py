@@ -13,6 +13,7 @@ from typing import Any
 
 from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, number_of
 from rl_insight.schema import Batch
+from rl_insight.schema.json_values import whole_number
 
 _PREFIX = rb"(?:\x1b\[[0-9;]*m)*(?:\([^()\n]{1,200} pid=\d+[^()\n]{0,200}\))?(?:\x1b\[[0-9;]*m)*\s*"
 _STEP_LINE = re.compile(_PREFIX + rb"step:(-?\d{1,18}) - (.*)")
@@ -54,7 +55,7 @@ class VerlLogReader(Reader):
         values = _values(matched[2].decode("utf-8", "replace"))
         if not values:
             raise ValueError("no values")
-        self._add_step(rows[None], int(matched[1]), values)
+        self._add_step(rows[None], whole_number(int(matched[1])), values)
         return 1
 
     def _note_time(self, line: bytes) -> None:
@@ -67,7 +68,7 @@ class VerlLogReader(Reader):
             return
         self._now_ns = max(self._now_ns, round(time.timestamp()) * 1_000_000_000)
 
-    def _add_step(self, rows: FileRows, step: int, values: dict[str, float]) -> None:
+    def _add_step(self, rows: FileRows, step: int | None, values: dict[str, float]) -> None:
         duration_ns = round(max(0.0, min(values.get(_DURATION, 0.0), 1e6)) * 1e9)
         start_ns, self._now_ns = self._now_ns, self._now_ns + duration_ns
         if duration_ns:
