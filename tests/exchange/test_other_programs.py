@@ -323,6 +323,13 @@ VERL_LOG = (
 )
 
 
+def test_a_value_whose_step_is_too_large_is_kept_without_it(tmp_path, import_path, fetch):
+    file = tmp_path / "train.log"
+    file.write_bytes(VERL_LOG + b"step:%d - actor/kl_loss:0.25\n" % (2**57))
+    import_path(file)
+    assert fetch("train", "SELECT step, value FROM samples WHERE name = 'actor_kl_loss'") == [(None, 0.25)]
+
+
 def test_the_console_of_verl_gives_steps_and_values(tmp_path, import_path, fetch):
     file = tmp_path / "train.log"
     file.write_bytes(VERL_LOG + b"step:3 - actor/pg_loss:0.")
