@@ -9,30 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import IS_STATE, Cursor
-from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
 
 _LANES = """
-    SELECT lane_id, process, lane, role, process_id, rank, host FROM lanes JOIN processes USING (process)
+    SELECT lane_id, clock_offset_ns, process, lane, role, process_id, rank, host
+    FROM lanes JOIN processes USING (process)
 """
-_STATE_COLUMNS = (
-    "lane_id, name_id, depth, segment = 'phase' AS is_phase, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
-)
+_TIMES = "lane_id, name_id, start_ns"
+_NESTED = f"{_TIMES}, depth, segment = 'phase' AS is_phase, span_id, parent_id"
 _IS_SPAN = """(segment = 'phase' OR (segment = 'duration' AND depth <= 2))
     AND lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE role = $role)"""
 _WHOLE_STEP = 0.9
 """A span that takes this share of its step is the step itself, which says nothing about where its time went."""
 # Short states are found by the time order of the file; long ones may have started much earlier.
+# Recorded times: a join with the clocks would take most of the time, for two million states.
 _STATES = """
-    SELECT {columns}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {clock}
+    SELECT {columns}, start_ns + duration_ns AS end_ns FROM span_data
     WHERE {condition} AND start_ns >= $from_ns AND start_ns < $until_ns AND duration_ns < $long
     UNION ALL
-    SELECT {columns}, start_ns + clock_offset_ns + duration_ns FROM span_data {clock}
-    WHERE {condition} AND duration_ns >= $long AND start_ns < $until_ns
-        AND start_ns + clock_offset_ns + duration_ns > $start_ns
+    SELECT {columns}, start_ns + duration_ns FROM span_data
+    WHERE {condition} AND duration_ns >= $long AND start_ns < $until_ns AND start_ns + duration_ns > $ended_ns
     UNION ALL
-    SELECT {columns}, $now_ns::BIGINT FROM open_span_data {clock} WHERE {condition} AND start_ns < $until_ns
+    SELECT {columns}, greatest(start_ns, $now_ns - clock_offset_ns) FROM open_span_data {clock}
+    WHERE {condition} AND start_ns < $until_ns
 """
 _NAMES = "SELECT name_id, name FROM names"
 
@@ -48,8 +48,47 @@ class LanePlace(NamedTuple):
     host: str
 
 
-class States:
-    """The states and phases of all lanes during some steps; aligned nanoseconds.
+class StateTimes:
+    """When each lane was in which state or phase during some steps; aligned nanoseconds.
+
+    Its columns are `lane_id`, `name_id`, `start_ns` and `end_ns`; open states end now.
+    """
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        steps: list[StepWindow],
+        now_ns: int | None = None,
+        *,
+        columns: str = _TIMES,
+        condition: str = IS_STATE,
+        **given: str,
+    ) -> None:
+        self.start_ns = min(step.start_ns for step in steps)
+        self.end_ns = max(step.end_ns or 0 for step in steps)
+        self.names: dict[int, str] = dict(cursor.execute(_NAMES).fetchall())
+        places = cursor.execute(_LANES).fetchall()
+        self.lanes = {lane_id: LanePlace(*place) for lane_id, _, *place in places}
+        offsets = np.zeros(max(self.lanes, default=0) + 1, np.int64)
+        offsets[[lane_id for lane_id, *_ in places]] = [offset_ns for _, offset_ns, *_ in places]
+        least, most = int(offsets.min()), int(offsets.max())
+        window: dict[str, int | str] = {
+            "from_ns": self.start_ns - most - LONG_SPAN_NS,
+            "until_ns": self.end_ns - least,
+            "ended_ns": self.start_ns - most,
+            "long": LONG_SPAN_NS,
+            "now_ns": time.time_ns() if now_ns is None else now_ns,
+        }
+        sql = _STATES.format(columns=columns, clock=LANE_CLOCK, condition=condition)
+        found = cursor.execute(sql, window | given).fetchnumpy()
+        if least or most:
+            found |= {name: found[name] + offsets[found["lane_id"]] for name in ("start_ns", "end_ns")}
+        inside = (found["start_ns"] < self.end_ns) & (found["end_ns"] > self.start_ns)
+        self.columns: dict[str, Any] = {name: column[inside] for name, column in found.items()}
+
+
+class States(StateTimes):
+    """The states and phases of all lanes during some steps, and how they are nested.
 
     With `spans_of`, the phases and outer spans of that role instead.
     """
@@ -57,27 +96,12 @@ class States:
     def __init__(
         self, cursor: Cursor, steps: list[StepWindow], now_ns: int | None = None, *, spans_of: str | None = None
     ) -> None:
-        self.start_ns = min(step.start_ns for step in steps)
-        self.end_ns = max(step.end_ns or 0 for step in steps)
-        least, most = clock_offsets(cursor)
-        window: dict[str, int | str] = {
-            "from_ns": self.start_ns - most - LONG_SPAN_NS,
-            "until_ns": self.end_ns - least,
-            "start_ns": self.start_ns,
-            "long": LONG_SPAN_NS,
-            "now_ns": time.time_ns() if now_ns is None else now_ns,
-        }
-        if spans_of is not None:
-            window["role"] = spans_of
-        condition = IS_STATE if spans_of is None else _IS_SPAN
-        sql = _STATES.format(columns=_STATE_COLUMNS, clock=LANE_CLOCK, condition=condition)
-        found = cursor.execute(sql, window).fetchnumpy()
-        inside = (found["start_ns"] < self.end_ns) & (found["end_ns"] > self.start_ns)
-        if spans_of is not None:
-            inside &= ~_is_whole_step(found, steps)
-        self.columns: dict[str, Any] = {name: column[inside] for name, column in found.items()}
-        self.lanes = {lane_id: LanePlace(*place) for lane_id, *place in cursor.execute(_LANES).fetchall()}
-        self.names: dict[int, str] = dict(cursor.execute(_NAMES).fetchall())
+        if spans_of is None:
+            super().__init__(cursor, steps, now_ns, columns=_NESTED)
+        else:
+            super().__init__(cursor, steps, now_ns, columns=_NESTED, condition=_IS_SPAN, role=spans_of)
+            parts = ~_is_whole_step(self.columns, steps)
+            self.columns = {name: column[parts] for name, column in self.columns.items()}
         self.active = set(np.unique(self.columns["lane_id"]).tolist())
         self.is_phase: NDArray[np.bool_] = self.columns["is_phase"]
         self.stated = set(np.unique(self.columns["lane_id"][~self.is_phase]).tolist())
