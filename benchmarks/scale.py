@@ -50,8 +50,6 @@ _VIEWS: dict[str, dict[str, Any]] = {
     "steps/critical_path": {"limit": 10},
 }
 """The views of the page, queried as by the page while a run is live."""
-_WHOLE_STEPS = "steps/critical_path"
-"""Reads every state of ten steps, so it has a separate figure."""
 
 
 class Load(NamedTuple):
@@ -104,7 +102,6 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     for pipe in pipes:
         pipe.send("go")
     took, memory = _ask_views(server, load.run_id, begun + load.seconds)
-    whole_steps = took.pop(_WHOLE_STEPS)
     every = [seconds for some in took.values() for seconds in some]
     sent = [pipe.recv() for pipe in pipes]
     for child in children:
@@ -127,7 +124,6 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     yield Figure(f"{name}: views, p95", _p95(every) * 1000, "ms", budget=300)
     for view, some in took.items():
         yield Figure(f"{name}: {view}, p95", _p95(some) * 1000, "ms")
-    yield Figure(f"{name}: what the last ten steps waited for, p95", _p95(whole_steps) * 1000, "ms")
     yield from _costs(server, name, elapsed)
 
 

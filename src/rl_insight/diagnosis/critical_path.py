@@ -6,6 +6,8 @@ path; while it waits, the path follows the work of another role that ended the w
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from rl_insight.diagnosis.path_suspects import CriticalPath, StepPath, notable, over_steps
@@ -13,9 +15,12 @@ from rl_insight.diagnosis.path_walk import Units, Walk
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.states import StateTimes
+from rl_insight.store.queries.step_answers import step_answers
 from rl_insight.store.queries.steps import StepWindow, step_windows
 
 MAX_STEPS = 50
+_ROW_BYTES = 300
+"""The size of a segment or suspect in memory."""
 
 
 def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
@@ -33,7 +38,7 @@ def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -
     chosen = [one for one in windows if one.end_ns is not None and (last is None or one.step <= last)][-limit:]
     if not chosen:
         return CriticalPath(role, [], 0.0, [], None)
-    found = _paths(cursor, role, chosen)
+    found = step_answers(cursor, "critical_path", role, chosen, partial(_paths, cursor, role), _size_bytes)
     shown = [msgspec.structs.replace(path, suspects=notable(path.suspects)) for path in found]
     return CriticalPath(role, shown, *over_steps(found))
 
@@ -42,3 +47,7 @@ def _paths(cursor: Cursor, role: str, windows: list[StepWindow]) -> list[StepPat
     states = StateTimes(cursor, windows)
     units = Units(states.lanes)
     return [Walk(states, units, role, window).path() for window in windows]
+
+
+def _size_bytes(path: StepPath) -> int:
+    return _ROW_BYTES * (1 + len(path.segments) + len(path.suspects))

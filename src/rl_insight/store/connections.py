@@ -11,6 +11,7 @@ import duckdb
 
 from rl_insight.store.errors import StoreError, StoreVersionError
 from rl_insight.store.file_errors import check_complete, check_descriptors, check_exists, translated
+from rl_insight.store.memory import Memory, lend_memory
 from rl_insight.store.tables import is_current
 
 _NO_PROGRESS_BAR = "SET enable_progress_bar = false"
@@ -50,6 +51,7 @@ class RunFile:
         self._open(safe_settings(memory_limit=memory_limit, threads=threads), read_only=True)
 
     def _open(self, settings: dict[str, Any], *, read_only: bool) -> None:
+        self._memory = Memory()
         check_descriptors(self.path)
         with translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), read_only=read_only, config=settings)
@@ -87,6 +89,7 @@ class RunFile:
         with translated(self.path):
             cursor = self._connection.cursor()
             try:
+                lend_memory(cursor, self._memory)
                 cursor.execute(_NO_PROGRESS_BAR)
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 yield cursor

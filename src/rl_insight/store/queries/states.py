@@ -12,7 +12,7 @@ from rl_insight.store.queries.base import IS_STATE, Cursor
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
 
-_LANES = """
+LANES = """
     SELECT lane_id, clock_offset_ns, process, lane, role, process_id, rank, host
     FROM lanes JOIN processes USING (process)
 """
@@ -67,7 +67,7 @@ class StateTimes:
         self.start_ns = min(step.start_ns for step in steps)
         self.end_ns = max(step.end_ns or 0 for step in steps)
         self.names: dict[int, str] = dict(cursor.execute(_NAMES).fetchall())
-        places = cursor.execute(_LANES).fetchall()
+        places = cursor.execute(LANES).fetchall()
         self.lanes = {lane_id: LanePlace(*place) for lane_id, _, *place in places}
         offsets = np.zeros(max(self.lanes, default=0) + 1, np.int64)
         offsets[[lane_id for lane_id, *_ in places]] = [offset_ns for _, offset_ns, *_ in places]

@@ -21,7 +21,7 @@ from rl_insight.intake import liveness
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
-from rl_insight.store.queries.base import INTEGER_LIMIT, Cursor, Parameters, structs, used
+from rl_insight.store.queries.base import INTEGER_LIMIT, Cursor, Parameters, structs
 from rl_insight.store.queries.step_counters import CountedStep, counted_steps
 from rl_insight.store.queries.step_definition import (
     LEADS,
@@ -82,32 +82,56 @@ class _Seen(NamedTuple):
 
 _ROLES = "SELECT DISTINCT role FROM processes"
 _LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
-_LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
+
+
+class _Source(NamedTuple):
+    """Records of steps: `step`, the lane or process, `first_ns` and `last_ns`."""
+
+    sql: str
+    key: str
+    members: str
+    """The lanes or processes, with their process."""
+
+
+_EVERY_PROCESS = "(SELECT process FROM processes)"
 # Most spans are already summed by step and lane, see `rollup`.
-_SPANS = f"""
-    SELECT step, lane_id, first_ns, last_ns FROM step_spans WHERE {_LANES}
+_SPANS = _Source(
+    """
+    SELECT step, lane_id, first_ns, last_ns FROM step_spans
     UNION ALL
     SELECT step, lane_id, start_ns, start_ns + duration_ns
-    FROM span_data WHERE rowid >= $rolled_up AND step IS NOT NULL AND {_LANES}
+    FROM span_data WHERE rowid >= $rolled_up AND step IS NOT NULL
     UNION ALL
-    SELECT step, lane_id, start_ns, start_ns FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
-"""  # noqa: S608  (constants)
-_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
-_SAMPLES = """
+    SELECT step, lane_id, start_ns, start_ns FROM open_span_data WHERE step IS NOT NULL
+    """,
+    "lane_id",
+    "lanes",
+)
+_SAMPLES = _Source(
+    """
     SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
-"""
-_COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
+    """,
+    "process",
+    _EVERY_PROCESS,
+)
+_COUNTED = _Source("SELECT step, process, first_ns, last_ns FROM counted_steps", "process", _EVERY_PROCESS)
+# Summed before they are joined: with ten thousand lanes, a join of every row would take as long as the rest.
 _LIFETIMES = """
     SELECT role, process, rank, started_ns + clock_offset_ns, first_ns + clock_offset_ns, last_ns + clock_offset_ns,
         CASE WHEN NOT final AND delay_ns IS NOT NULL THEN last_seen_ns END, heartbeat_s
     FROM (
-        SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM ({recorded}) GROUP BY process
+        SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
+            SELECT {key}, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM ({recorded}) GROUP BY {key}
+        ) JOIN {members} USING ({key}) GROUP BY process
     ) JOIN processes USING (process) WHERE list_contains($roles, role)
 """
 _SEEN = """
     SELECT role, generation, step, min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns)
-    FROM ({recorded}) JOIN processes USING (process) JOIN generations USING (process)
+    FROM ({recorded}) JOIN (
+        SELECT {key}, role, generation, clock_offset_ns
+        FROM {members} JOIN generations USING (process) JOIN processes USING (process)
+    ) USING ({key})
     GROUP BY role, generation, step ORDER BY role, generation, min(first_ns + clock_offset_ns), step
 """
 _COUNTS = """
@@ -163,10 +187,10 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
     now_ns = time.time_ns() if now_ns is None else now_ns
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
     # The spans of other roles, possibly millions, are scanned only if no role is named like a trainer.
-    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == LEADS], now_ns)
+    seen = _seen(cursor, _SPANS, [role for role in roles if leadership(role) == LEADS], now_ns)
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted, now_ns)
-    seen = seen or _seen(cursor, _SPANS_BY_PROCESS, roles, now_ns) or _seen(cursor, _SAMPLES, roles, now_ns)
+    seen = seen or _seen(cursor, _SPANS, roles, now_ns) or _seen(cursor, _SAMPLES, roles, now_ns)
     if not seen:
         return "", []
     role = _leading_role(seen)
@@ -205,12 +229,12 @@ def _counted_windows(cursor: Cursor, counted: list[CountedStep], now_ns: int) ->
     return role, _windows([one for one in seen if one.role == role], is_running=False)
 
 
-def _seen(cursor: Cursor, source: str, roles: list[str], now_ns: int) -> list[_Seen]:
+def _seen(cursor: Cursor, source: _Source, roles: list[str], now_ns: int) -> list[_Seen]:
     """Return the steps of some roles, from a source."""
-    given: Parameters = {"roles": roles}
-    if source is _SPANS_BY_PROCESS:
-        given["rolled_up"] = rolled_up_rows(cursor)
-    lifetimes = cursor.execute(_LIFETIMES.format(recorded=source), given).fetchall() if roles else []
+    if not roles:
+        return []
+    given: Parameters = {"rolled_up": rolled_up_rows(cursor)} if source is _SPANS else {}
+    lifetimes = cursor.execute(_of(source, _LIFETIMES), given | {"roles": roles}).fetchall()
     if not lifetimes:
         return []
     by_role: dict[str, list[Lifetime]] = {}
@@ -219,8 +243,11 @@ def _seen(cursor: Cursor, source: str, roles: list[str], now_ns: int) -> list[_S
         by_role.setdefault(role, []).append(Lifetime(process, rank, started_ns, first_ns, last_ns, until_ns))
     found = {process: place for some in by_role.values() for process, place in generations(some).items()}
     cursor.register("generations", _integers({"process": list(found), "generation": list(found.values())}))
-    sql = _SEEN.format(recorded=source)
-    return [_Seen(*row) for row in cursor.execute(sql, used(sql, given)).fetchall()]
+    return [_Seen(*row) for row in cursor.execute(_of(source, _SEEN), given).fetchall()]
+
+
+def _of(source: _Source, sql: str) -> str:
+    return sql.format(recorded=source.sql, key=source.key, members=source.members)
 
 
 def _leading_role(seen: Iterable[_Seen]) -> str:
