@@ -59,6 +59,7 @@ def step_answers(
         compute: returns the answers for some of the steps.
         size_bytes: about how much memory an answer takes.
     """
+    now_ns = time.time_ns()
     memory = memory_of(cursor)
     inputs = _Inputs(cursor)
     known = {step: memory.get((question, role, step)) for step in steps}
@@ -66,7 +67,6 @@ def step_answers(
     missing = [step for step in steps if step not in found]
     if missing:
         found |= dict(zip(missing, compute(missing), strict=True))
-    now_ns = time.time_ns()
     for step, value in found.items():
         if step.end_ns is not None and step.end_ns <= now_ns:  # open states end now, so after the step
             memory.keep((question, role, step), inputs.answer(step, value), size_bytes=size_bytes(value))
