@@ -136,6 +136,20 @@ def test_open_state_that_arrives_late_and_then_ends_changes_its_step(store, run)
     assert segments(asked(store), 2) == AS_PLANNED
 
 
+def test_readers_of_different_commits_get_the_answers_of_their_own(store, run):
+    run.write(store, STEPS * STEP_S, goodbye=True)
+    with store.reader() as earlier:
+        before = critical_path(earlier, limit=1)
+        run.span(run.actors[1], "generate", 3 * STEP_S + 5.0, 1.0, step=3)
+        run.write(store, STEPS * STEP_S, goodbye=True)
+        with store.reader() as later:
+            after = critical_path(later, limit=1)
+        assert after != before
+        assert critical_path(earlier, limit=1) == before
+    with store.reader() as cursor:
+        assert critical_path(cursor, limit=1) == after
+
+
 def test_corrected_clock_changes_every_step(store, run):
     run.write(store, STEPS * STEP_S, goodbye=True)
     asked(store)
