@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 class Memory:
-    """Answers by key; the least recently used ones are forgotten. Whoever reads an answer checks that it is still true.
+    """Answers by key; the least recently used ones are forgotten. A query must check that an answer is still true.
 
     >>> memory = Memory(most_bytes=20)
     >>> for key in "abc":

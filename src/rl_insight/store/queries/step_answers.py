@@ -33,7 +33,7 @@ _ARRIVED = f"""
 """  # noqa: S608  (constants)
 
 
-class _Answer(NamedTuple):
+class _StepAnswer(NamedTuple):
     value: Any
     span_rows: int
     """How many rows of `span_data` it accounts for."""
@@ -82,15 +82,15 @@ class _Inputs:
         (self._places,) = cursor.execute(_PLACES).fetchall()
         self._open = cursor.execute(_OPEN).fetchnumpy()
 
-    def answer(self, step: StepWindow, value: object) -> _Answer:
-        return _Answer(value, self._span_rows, self._places, self._open_states(step))
+    def answer(self, step: StepWindow, value: object) -> _StepAnswer:
+        return _StepAnswer(value, self._span_rows, self._places, self._open_states(step))
 
     def _open_states(self, step: StepWindow) -> tuple[int, int]:
         """Return the number of open states of a step, and a digest of their ids."""
         ids = self._open["span_id"][self._open["start_ns"] < step.end_ns]
         return ids.size, int(np.bitwise_xor.reduce(ids))
 
-    def still_true(self, known: dict[StepWindow, _Answer]) -> dict[StepWindow, Any]:
+    def still_true(self, known: dict[StepWindow, _StepAnswer]) -> dict[StepWindow, Any]:
         """Return the values of those answers that are still true."""
         known = {
             step: answer

@@ -84,7 +84,7 @@ _ROLES = "SELECT DISTINCT role FROM processes"
 _LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
 
 
-class _Source(NamedTuple):
+class _StepRecords(NamedTuple):
     """Records of steps: `step`, the lane or process, `first_ns` and `last_ns`."""
 
     sql: str
@@ -95,7 +95,7 @@ class _Source(NamedTuple):
 
 _EVERY_PROCESS = "(SELECT process FROM processes)"
 # Most spans are already summed by step and lane, see `rollup`.
-_SPANS = _Source(
+_SPANS = _StepRecords(
     """
     SELECT step, lane_id, first_ns, last_ns FROM step_spans
     UNION ALL
@@ -107,7 +107,7 @@ _SPANS = _Source(
     "lane_id",
     "lanes",
 )
-_SAMPLES = _Source(
+_SAMPLES = _StepRecords(
     """
     SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
@@ -115,7 +115,7 @@ _SAMPLES = _Source(
     "process",
     _EVERY_PROCESS,
 )
-_COUNTED = _Source("SELECT step, process, first_ns, last_ns FROM counted_steps", "process", _EVERY_PROCESS)
+_COUNTED = _StepRecords("SELECT step, process, first_ns, last_ns FROM counted_steps", "process", _EVERY_PROCESS)
 # Summed before they are joined: with ten thousand lanes, a join of every row would take as long as the rest.
 _LIFETIMES = """
     SELECT role, process, rank, started_ns + clock_offset_ns, first_ns + clock_offset_ns, last_ns + clock_offset_ns,
@@ -186,7 +186,7 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
     """Return the leading role, and the times of all steps, in order of start."""
     now_ns = time.time_ns() if now_ns is None else now_ns
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
-    # The spans of other roles, possibly millions, are scanned only if no role is named like a trainer.
+    # Other roles count only if no role is named like a trainer.
     seen = _seen(cursor, _SPANS, [role for role in roles if leadership(role) == LEADS], now_ns)
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted, now_ns)
@@ -229,7 +229,7 @@ def _counted_windows(cursor: Cursor, counted: list[CountedStep], now_ns: int) ->
     return role, _windows([one for one in seen if one.role == role], is_running=False)
 
 
-def _seen(cursor: Cursor, source: _Source, roles: list[str], now_ns: int) -> list[_Seen]:
+def _seen(cursor: Cursor, source: _StepRecords, roles: list[str], now_ns: int) -> list[_Seen]:
     """Return the steps of some roles, from a source."""
     if not roles:
         return []
@@ -246,7 +246,7 @@ def _seen(cursor: Cursor, source: _Source, roles: list[str], now_ns: int) -> lis
     return [_Seen(*row) for row in cursor.execute(_of(source, _SEEN), given).fetchall()]
 
 
-def _of(source: _Source, sql: str) -> str:
+def _of(source: _StepRecords, sql: str) -> str:
     return sql.format(recorded=source.sql, key=source.key, members=source.members)
 
 
