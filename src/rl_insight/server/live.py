@@ -40,13 +40,39 @@ class LiveChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The client missed more than is kept, and must refresh everything."""
 
 
+class _RunNotes:
+    """The latest changes of a run; `lost` is the version of the newest one that is not kept."""
+
+    def __init__(self, lost: int) -> None:
+        self._lost = lost
+        self._changes: deque[LiveChange] = deque()
+
+    @property
+    def latest(self) -> int:
+        """The version of the newest change."""
+        return self._changes[-1].version
+
+    def add(self, change: LiveChange) -> None:
+        """Add a change, and drop the oldest if there are too many."""
+        self._changes.append(change)
+        if len(self._changes) > _KEPT_NOTES:
+            self._lost = self._changes.popleft().version
+
+    def since(self, version: int) -> LiveChange | None:
+        """Return all changes after a version as one; None if there are none."""
+        missed = [change for change in self._changes if change.version > version]
+        return _merge(missed, is_gap=self._lost > version) if missed else None
+
+
 class LiveNotes:
     """Collects changes on the store writer's thread; they can be read from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._version = 0
-        self._notes: dict[str, deque[LiveChange]] = {}
+        self._notes: dict[str, _RunNotes] = {}
+        self._evicted = 0
+        """The version of the newest change of a run whose changes are no longer kept."""
 
     @property
     def version(self) -> int:
@@ -61,11 +87,11 @@ class LiveNotes:
         run_id = change.run_id
         with self._lock:
             self._version += 1
-            notes = self._notes.pop(run_id, None) or deque(maxlen=_KEPT_NOTES)
+            notes = self._notes.pop(run_id, None) or _RunNotes(self._evicted)  # the run may have been evicted before
             self._notes[run_id] = notes  # the most recently written run is last
-            notes.append(msgspec.structs.replace(change, version=self._version))
+            notes.add(msgspec.structs.replace(change, version=self._version))
             if len(self._notes) > _KEPT_RUNS:
-                del self._notes[next(iter(self._notes))]
+                self._evicted = max(self._evicted, self._notes.pop(next(iter(self._notes))).latest)
 
     def note_findings(self, run_id: str, count: int) -> None:
         """Record findings that were written."""
@@ -74,20 +100,17 @@ class LiveNotes:
     def since(self, version: int, run_id: str | None = None) -> list[LiveChange]:
         """Return the changes after a version: one merged change per run, or for one run.
 
-        A version that is too old, or from an earlier server, results in a `resync`.
+        A version that is too old, or from an earlier server, results in a `resync`; its run is empty if it is not
+        known which runs have changed.
         """
         with self._lock:
             runs = list(self._notes) if run_id is None else [run_id] if run_id in self._notes else []
             if version > self._version:
                 return [LiveChange(self._version, run, resync=True) for run in runs or [run_id or ""]]
-            found = []
-            for run in runs:
-                notes = self._notes[run]
-                missed = [note for note in notes if note.version > version]
-                if missed:
-                    is_gap = len(notes) == _KEPT_NOTES and notes[0].version > version + 1 and version > 0
-                    found.append(_merge(missed, is_gap=is_gap))
-            return found
+            changes = [change for run in runs if (change := self._notes[run].since(version)) is not None]
+            if self._evicted > version and (run_id is None or not runs):
+                changes.insert(0, LiveChange(self._evicted, run_id or "", resync=True))
+            return changes
 
 
 def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
