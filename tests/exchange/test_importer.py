@@ -4,10 +4,12 @@ import gzip
 import json
 import threading
 
+import cramjam
 import pytest
 
 from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.exchange.importing import importer
 from rl_insight.exchange.importing._files import PORTION_BYTES
 from rl_insight.exchange.importing.formats import FORMATS, detect
 from rl_insight.schema import BatchBuilder, Process, encode, frame
@@ -484,3 +486,35 @@ def test_rotated_records_of_one_process_become_one_process(tmp_path, import_path
     assert summary.duplicate_batches >= 3
     assert fetch("r", found) == [(1, 60, 60.0, 1)]
     assert fetch("r", "SELECT role, rank FROM processes") == [("trainer", 3)]
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.jsonl.1", "a.log", "a.trace"])
+def test_a_directory_is_read_whichever_way_its_files_are_compressed(name, compression, tmp_path, samples, import_path):
+    content = samples.lines([samples.session(0)])
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    compress = {"": bytes, ".gz": gzip.compress, ".zst": lambda data: bytes(cramjam.zstd.compress(data))}[compression]
+    (folder / (name + compression)).write_bytes(compress(content))
+    assert import_path(folder, run_id="r").records == 1
+    (folder / (name + compression)).rename(folder / "moved")
+    (folder / name).write_bytes(content)
+    assert import_path(folder, run_id="r").new_batches == 0  # it is the same file
+
+
+def test_the_ends_of_earlier_imports_are_read_once_per_run(tmp_path, samples, import_path, monkeypatch):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.jsonl").write_bytes(samples.lines([samples.session(number)]))
+    import_path(folder, run_id="r")
+    read = []
+
+    class CountedBook(importer.CutBook):
+        def __init__(self, data_dir, run_id):
+            read.append(run_id)
+            super().__init__(data_dir, run_id)
+
+    monkeypatch.setattr(importer, "CutBook", CountedBook)
+    assert import_path(folder, run_id="r").duplicate_batches == 5
+    assert read == ["r"]

@@ -347,7 +347,7 @@ def test_the_console_of_verl_gives_steps_and_values(tmp_path, import_path, fetch
         ("val_core_openai_gsm8k_reward_mean_1", 0),
     ]
     assert rows[0][2] == -0.5
-    begin = 1_767_225_600_000_000_000
+    begin = 1_767_225_600_250_000_000
     assert fetch("train", "SELECT step, start_ns, duration_ns FROM spans ORDER BY step") == [
         (1, begin, 10_500_000_000),
         (2, begin + 10_500_000_000, 2_000_000_000),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from pathlib import Path
 
 import msgspec
@@ -52,7 +52,8 @@ class CutBook:
 
     def _insert(self, line: _Cut) -> bool:
         known = self._cuts.setdefault(line.file, [])
-        if line.offset in known:
+        place = bisect_left(known, line.offset)
+        if place < len(known) and known[place] == line.offset:
             return False
-        insort(known, line.offset)
+        known.insert(place, line.offset)
         return True

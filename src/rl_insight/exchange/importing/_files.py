@@ -72,6 +72,15 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         return b""
 
 
+def uncompressed_name(name: str) -> str:
+    """Return the name that a file has without compression.
+
+    >>> uncompressed_name("a.jsonl.zst"), uncompressed_name("a.jsonl.1")
+    ('a.jsonl', 'a.jsonl.1')
+    """
+    return name.removesuffix(".gz").removesuffix(".zst")
+
+
 _ROTATION = re.compile(r"\.\d+$")
 _METADATA = re.compile(rb'"ph"\s*:\s*"M"|"type"\s*:\s*"process"')
 
@@ -94,7 +103,7 @@ def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
             kept = rest
     if kept is None:
         return None
-    plain = _ROTATION.sub("", name.removesuffix(".gz").removesuffix(".zst"))
+    plain = _ROTATION.sub("", uncompressed_name(name))
     return hashlib.blake2b(plain.encode("utf-8", "surrogateescape") + b"\n" + kept, digest_size=6).hexdigest()
 
 

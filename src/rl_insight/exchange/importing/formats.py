@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from rl_insight.exchange.importing._files import uncompressed_name
 from rl_insight.exchange.importing._framings import (
     WANDB_MAGIC,
     Framing,
@@ -55,10 +56,7 @@ FORMATS: Final[dict[str, Format]] = {
     "verl-log": Format(VerlLogReader),
 }
 
-SUFFIXES: Final = (
-    ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".jsonl.zst", ".trace", ".wandb",
-    ".log",
-)  # fmt: skip
+SUFFIXES: Final = (".rli", ".jsonl", ".json", ".ndjson", ".trace", ".wandb", ".log")
 """Files that are imported from a directory, besides TensorBoard's event files; a single file may have any name."""
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
 _OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
@@ -69,8 +67,13 @@ _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 
 def has_known_suffix(name: str) -> bool:
-    """Return whether a file in a directory may have a known format."""
-    return name.endswith(SUFFIXES) or ".tfevents." in name or _ROTATED.search(name) is not None
+    """Return whether a file in a directory may have a known format.
+
+    >>> [has_known_suffix(name) for name in ("a.json", "a.json.zst", "a.jsonl.1.gz", "a.zst", "a.txt")]
+    [True, True, True, False, False]
+    """
+    plain = uncompressed_name(name)
+    return plain.endswith(SUFFIXES) or ".tfevents." in plain or _ROTATED.search(plain) is not None
 
 
 def default_run(path: Path) -> str:

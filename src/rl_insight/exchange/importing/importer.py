@@ -14,7 +14,7 @@ from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing import formats
 from rl_insight.exchange.importing._cuts import CutBook
 from rl_insight.exchange.importing._file_import import FileImport, collector_paused, is_document
-from rl_insight.exchange.importing._files import HEAD_BYTES, identity_of, read_head
+from rl_insight.exchange.importing._files import HEAD_BYTES, identity_of, read_head, uncompressed_name
 from rl_insight.exchange.importing._framings import first_record
 from rl_insight.exchange.importing.destinations import Destination
 from rl_insight.exchange.importing.readers.base import Counts, FileContext
@@ -155,9 +155,14 @@ class Importer:
             origin_ns=self._origin_ns,
             is_followed=is_growing,
         )
-        book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
         is_document = _is_single_document(file, kind)
-        return FileImport(file, kind, context, book, self._gather, is_document=is_document)
+        return FileImport(file, kind, context, self._book(run_id), self._gather, is_document=is_document)
+
+    def _book(self, run_id: str) -> CutBook:
+        book = self._books.get(run_id)
+        if book is None:
+            book = self._books[run_id] = CutBook(self._data_dir, run_id)
+        return book
 
     def _identity(self, file: Path, kind: str, head: bytes, *, is_growing: bool) -> str | None:
         """Return the short name of a file's content; None for a growing file whose first record is not complete."""
@@ -221,8 +226,9 @@ def files_of(path: Path) -> list[Path]:
 
 def _oldest_first(file: Path) -> tuple[str, int]:
     """Sort files by name, and rotated ones from the oldest to the newest: `.2`, `.1`, the file itself."""
-    name, _, number = str(file).rpartition(".")
-    return (name, -int(number)) if number.isdecimal() else (str(file), 0)
+    plain = uncompressed_name(str(file))
+    name, _, number = plain.rpartition(".")
+    return (name, -int(number)) if number.isdecimal() else (plain, 0)
 
 
 def _is_single_document(file: Path, kind: str) -> bool:

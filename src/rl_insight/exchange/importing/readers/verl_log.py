@@ -18,7 +18,7 @@ from rl_insight.schema.json_values import whole_number
 _PREFIX = rb"(?:\x1b\[[0-9;]*m)*(?:\([^()\n]{1,200} pid=\d+[^()\n]{0,200}\))?(?:\x1b\[[0-9;]*m)*\s*"
 _STEP_LINE = re.compile(_PREFIX + rb"step:(-?\d{1,18}) - (.*)")
 _ITEM = re.compile(r"(?P<name>[^\s:][^:]*):(?:np\.\w+\(|tensor\()?(?P<value>[^()\s]+)\)?$")
-_TIMESTAMP = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d)[ T]([0-2]\d:[0-5]\d:[0-6]\d)(?:[.,](\d{1,6}))?")
+_TIMESTAMP = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d)[ T]([0-2]\d:[0-5]\d:[0-6]\d)(?:[.,](\d{1,9}))?")
 _REPEATED = re.compile(r"\s*(?:\x1b\[[0-9;]*m)*\s*\[repeated \d+x across cluster\].*$")
 _DURATION = "timing_s/step"
 
@@ -66,7 +66,8 @@ class VerlLogReader(Reader):
             time = datetime.fromisoformat(f"{found[1].decode()}T{found[2].decode()}").replace(tzinfo=timezone.utc)
         except ValueError:
             return
-        self._now_ns = max(self._now_ns, round(time.timestamp()) * 1_000_000_000)
+        fraction_ns = int((found[3] or b"").ljust(9, b"0"))
+        self._now_ns = max(self._now_ns, int(time.timestamp()) * 1_000_000_000 + fraction_ns)
 
     def _add_step(self, rows: FileRows, step: int | None, values: dict[str, float]) -> None:
         duration_ns = round(max(0.0, min(values.get(_DURATION, 0.0), 1e6)) * 1e9)
