@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from urllib.parse import SplitResult, urlsplit
 
 from rl_insight.errors import ConfigError
@@ -50,6 +51,16 @@ def reachable_address(host: str, port: int) -> str:
     '127.0.0.1:80'
     """
     return host_and_port({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 -- not bound
+
+
+def public_address(host: str, port: int) -> str:
+    """Return the address for links that people open on other machines: of a wildcard address, this machine's name.
+
+    >>> public_address("10.0.0.7", 80)
+    '10.0.0.7:80'
+    """
+    is_wildcard = host in {"0.0.0.0", "::"}  # noqa: S104 -- not bound
+    return host_and_port(socket.gethostname() if is_wildcard else host, port)
 
 
 def split_http_url(url: str) -> SplitResult | None:

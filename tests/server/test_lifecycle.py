@@ -147,7 +147,9 @@ def test_any_address_but_loopback_makes_a_token_and_asks_for_it(start_server, wa
 
 
 @pytest.mark.usefixtures("executed")
-def test_an_alert_links_to_the_port_and_address_that_the_server_really_has(start_server, tmp_path, wait_until, frames):
+def test_an_alert_of_a_server_on_all_addresses_links_to_its_machine_and_the_port_that_it_really_has(
+    start_server, tmp_path, wait_until, frames
+):
     from rl_insight.schema import BatchBuilder, Process
 
     told = tmp_path / "told.json"
@@ -161,7 +163,8 @@ def test_an_alert_links_to_the_port_and_address_that_the_server_really_has(start
     assert post(server.url, frames(batch), Authorization=f"Bearer {server.record.token}")["accepted"] == 1
     alert = json.loads(wait_until(lambda: told.exists() and told.read_text()))
     assert server.url.startswith("http://127.0.0.1:")
-    assert alert["link"].startswith(f"{server.url}/?run=r1#/findings?finding=")
+    port = server.url.rpartition(":")[2]
+    assert alert["link"].startswith(f"http://{socket.gethostname()}:{port}/?run=r1#/findings?finding=")
 
 
 @pytest.mark.usefixtures("executed")

@@ -117,7 +117,8 @@ class AlertSettings:
     rules: list[str] = field(default_factory=list)
     """Only findings of these rules; empty means all."""
     link: str | None = None
-    """The base URL of links to the page; null means the address at which this machine reaches the server."""
+    """The base URL of links to the page; null means the server's address, or this machine's name if it listens on all
+    addresses."""
 
 
 @dataclass(slots=True)

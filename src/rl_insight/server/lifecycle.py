@@ -33,7 +33,7 @@ from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, Serve
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
-from rl_insight.urls import host_and_port, reachable_address
+from rl_insight.urls import host_and_port, public_address, reachable_address
 from rl_insight.words import size_text
 
 if TYPE_CHECKING:
@@ -58,13 +58,15 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
         with contextlib.ExitStack() as stack:
             ignore_sigterm = stack.enter_context(_orderly_sigterm())
             listeners = stack.enter_context(_listening(settings))
-            main_url = _url(settings, listeners[0].getsockname()[1])
+            port = listeners[0].getsockname()[1]
+            main_url = _url(settings, reachable_address(settings.host, port))
+            page_url = _url(settings, public_address(settings.host, port))
             sinks: list[Sink] = []
             if settings.stack.enabled:
                 endpoint = MetricsEndpointOfServer(main_url, token, settings.tls_cert)
                 external = start_stack(settings.stack, directory.path, endpoint, namespace=settings.namespace)
                 sinks = stack.enter_context(external).sinks()
-            services = _open(settings, token, sinks, main_url)
+            services = _open(settings, token, sinks, page_url)
             stack.callback(services.close)
             services.otlp_port = listeners[-1].getsockname()[1]
             grpc_server = _start_grpc(services, settings)
@@ -77,7 +79,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 process_started_s=psutil.Process().create_time(),
                 started_ns=time.time_ns(),
                 data_dir=str(directory.path),
-                otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
+                otlp_http_url=_otlp_http_url(settings, listeners),
                 otlp_grpc_address=reachable_address(settings.host, grpc_server.port) if grpc_server else None,
                 tls_cert=settings.tls_cert and str(Path(settings.tls_cert).expanduser().absolute()),
                 version=__version__,
@@ -145,7 +147,7 @@ def _orderly_sigterm() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _open(settings: ServerSettings, token: str | None, sinks: list[Sink], url: str) -> Services:
+def _open(settings: ServerSettings, token: str | None, sinks: list[Sink], page_url: str) -> Services:
     free = shutil.disk_usage(settings.directory).free
     if free < settings.store.min_free_bytes:
         raise ServerStartError(
@@ -153,7 +155,7 @@ def _open(settings: ServerSettings, token: str | None, sinks: list[Sink], url: s
             "Free some space, or choose another --data-dir."
         )
     try:
-        return Services(settings, sinks=sinks, token=token, url=url)
+        return Services(settings, sinks=sinks, token=token, page_url=page_url)
     except (OSError, StoreError) as error:
         raise ServerStartError(f"cannot open the store in {settings.directory}: {error}") from error
 
@@ -312,9 +314,14 @@ def _uvicorn_config(app: ASGIApp, protocol: type[asyncio.Protocol], settings: Se
     )
 
 
-def _url(settings: ServerSettings, port: int) -> str:
-    scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://{reachable_address(settings.host, port)}"
+def _url(settings: ServerSettings, address: str) -> str:
+    return f"{'https' if settings.tls_cert else 'http'}://{address}"
+
+
+def _otlp_http_url(settings: ServerSettings, listeners: list[socket.socket]) -> str | None:
+    if len(listeners) == 1:
+        return None
+    return _url(settings, reachable_address(settings.host, listeners[1].getsockname()[1]))
 
 
 def _log_to_file(directory: Path, level: str) -> None:

@@ -59,11 +59,11 @@ class Services:
         settings: the server's settings.
         sinks: get every stored batch, in addition to the sinks in the settings.
         token: required of every request; None for no authentication.
-        url: where the server listens, for links to the page; empty without a network.
+        page_url: the address of the page, for links from other machines; empty without a network.
     """
 
     def __init__(
-        self, settings: ServerSettings, *, sinks: Iterable[Sink] = (), token: str | None = None, url: str = ""
+        self, settings: ServerSettings, *, sinks: Iterable[Sink] = (), token: str | None = None, page_url: str = ""
     ) -> None:
         self.settings = settings
         self.token = token
@@ -104,7 +104,7 @@ class Services:
         self.clients_file = settings.directory / CLIENTS_FILE
         self._clients_mirror = TargetMirror(self.targets.path, self.clients_file, CLIENTS_JOB_LABELS)
         self.scraper: Scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
-        self.alerts = Alerts(settings.alerts, url)
+        self.alerts: Alerts = Alerts(settings.alerts, page_url)
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
         self.diagnosis: DiagnosisService = DiagnosisService(
             self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.ingest_delay
