@@ -14,6 +14,7 @@ import pytest
 from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.server import alerts as alerting
 from rl_insight.server import diagnosis
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import AlertSettings
@@ -360,6 +361,95 @@ def test_the_secret_of_a_slack_url_is_not_logged_when_delivery_fails(
         alerts.close()
     assert "cannot deliver an alert to alerts.slack: it " in caplog.text
     assert "SECRET" not in caplog.text
+
+
+def test_an_alert_is_announced_only_once_the_queue_has_room_for_it(receiver, wait_until, monkeypatch):
+    url, got = receiver
+    monkeypatch.setattr("rl_insight.server.alerts._WAITING", 0)
+    alerts = Alerts(AlertSettings(webhook=url), pause_s=0.01)
+    told: set[str] = set()
+    try:
+        assert not announce(alerts, "r1", told, [FINDING], frozenset())
+        assert (told, alerts.counts()) == (set(), {"delivered": 0, "failed": 0, "postponed": 1})
+        monkeypatch.setattr("rl_insight.server.alerts._WAITING", 1)
+        assert announce(alerts, "r1", told, [FINDING], frozenset())
+        wait_until(lambda: got)
+        monkeypatch.setattr("rl_insight.server.alerts._WAITING", 0)
+        resolved = msgspec.structs.replace(FINDING, status="resolved")
+        assert not announce(alerts, "r1", told, [resolved], frozenset())
+        assert told == {FINDING.finding_id}
+        monkeypatch.setattr("rl_insight.server.alerts._WAITING", 1)
+        assert announce(alerts, "r1", told, [resolved], frozenset())
+        wait_until(lambda: len(got) == 2)
+    finally:
+        alerts.close()
+    assert told == set()
+    assert [one["event"] for one in got] == ["opened", "resolved"]
+    assert not alerts.send("r1", FINDING, "opened")  # nothing delivers it any more
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_postponed_alert_is_sent_later_even_if_the_run_has_ended(
+    make_services, client_of, receiver, wait_until, monkeypatch, is_imported
+):
+    url, got = receiver
+    monkeypatch.setattr("rl_insight.server.alerts._WAITING", 0)
+    monkeypatch.setattr(diagnosis, "_QUIET_S", 0.0)
+    services = make_services(f"alerts.webhook={url}", "diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    body = frame(encode(_batch(is_imported=is_imported)))
+    assert client.post("/api/v1/ingest", content=body, headers=headers).is_success
+    wait_until(lambda: client.get("/api/v1/status").json()["alerts"]["postponed"] > 3)
+    assert 'rl_insight_monitor_server_alerts_total{result="postponed"}' in client.get("/metrics").text
+    monkeypatch.setattr(diagnosis, "_WATCH_S", 0.0)
+    monkeypatch.setattr("rl_insight.server.alerts._WAITING", 1)
+    wait_until(lambda: got)
+    assert got[0]["finding"]["rule"] == "non_finite"
+
+
+def test_closing_ends_the_thread_even_if_many_alerts_wait_for_a_receiver_that_is_down(monkeypatch, wait_until, caplog):
+    monkeypatch.setattr("rl_insight.server.alerts._WAITING", 5)
+    is_delivering, may_fail = threading.Event(), threading.Event()
+
+    def post(_url, _body):
+        is_delivering.set()
+        may_fail.wait(20)
+        raise OSError("it does not answer")
+
+    monkeypatch.setattr("rl_insight.server.alerts._post", post)
+    alerts = Alerts(AlertSettings(webhook="http://127.0.0.1:9"), pause_s=0.01)
+    alerts.send("r1", FINDING, "opened")
+    assert is_delivering.wait(20)
+    for _ in range(5):
+        assert alerts.send("r1", FINDING, "opened")
+    alerts.close(timeout_s=0.0)
+    may_fail.set()
+    wait_until(lambda: not alerts._thread.is_alive())
+    assert alerts.counts() == {"delivered": 0, "failed": 6, "postponed": 0}
+    assert "stopped before 5 alerts were delivered" in caplog.text
+
+
+def test_an_alert_that_cannot_be_sent_at_all_does_not_end_the_delivery_of_others(receiver, wait_until, monkeypatch):
+    url, got = receiver
+    monkeypatch.setattr("rl_insight.server.alerts._RETRIES", 1)
+    deliver, problems = alerting._post, iter([ValueError("unexpected")] * 2)
+
+    def post(*args):
+        if (problem := next(problems, None)) is not None:
+            raise problem
+        deliver(*args)
+
+    monkeypatch.setattr("rl_insight.server.alerts._post", post)
+    sender = Alerts(AlertSettings(webhook=url), pause_s=0.01)
+    try:
+        sender.send("r1", FINDING, "opened")
+        sender.send("r1", FINDING, "resolved")
+        wait_until(lambda: got)
+    finally:
+        sender.close()
+    assert [one["event"] for one in got] == ["resolved"]
+    assert sender.failed == 1
 
 
 def _alerting(sequence, level):

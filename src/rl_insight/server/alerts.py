@@ -6,6 +6,7 @@ import logging
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,30 +48,43 @@ class Alerts:
         self._settings = settings
         self._pause_s = pause_s
         self._link = settings.link or link
-        self._waiting: queue.Queue[Alert | None] = queue.Queue(_WAITING)
+        self._waiting: queue.SimpleQueue[Alert | None] = queue.SimpleQueue()
+        """Bounded by `send`, so that the None that ends the thread always fits."""
         self._stop = threading.Event()
+        self._stop_by_s = 0.0
         self.delivered = 0
         self.failed = 0
-        """Alerts that could not be delivered, or were dropped because the queue was full."""
+        """Deliveries that failed even after retries, or did not finish before the server stopped."""
+        self.postponed = 0
+        """Alerts that were not accepted because the queue was full; diagnosis sends them again."""
         self._thread: threading.Thread | None = None
         if settings.webhook or settings.slack or settings.command:
             self._thread = threading.Thread(target=self._deliver_all, name="rl-insight-alerts", daemon=True)
             self._thread.start()
 
     def send(self, run_id: str, finding: Finding, event: str) -> bool:
-        """Queue an alert without blocking; return False if the settings exclude it."""
-        if self._thread is None or not self._is_wanted(finding):
+        """Queue an alert without blocking; return False if it was not accepted and has to be sent again later."""
+        if self._stop.is_set():
+            return False
+        if self._waiting.qsize() >= _WAITING:
+            if not self.postponed:
+                logger.warning("%d alerts wait for delivery: further ones are postponed", _WAITING)
+            self.postponed += 1
             return False
         base = self._link.rstrip("/")
         link = f"{base}/?run={quote(run_id, safe='')}#/findings?finding={quote(finding.finding_id, safe='')}"
-        try:
-            self._waiting.put_nowait(Alert(event, run_id, link if base else "", finding))
-        except queue.Full:
-            self.failed += 1
+        self._waiting.put(Alert(event, run_id, link if base else "", finding))
         return True
 
-    def _is_wanted(self, finding: Finding) -> bool:
+    def counts(self) -> dict[str, int]:
+        """Return the number of deliveries and postponed alerts so far, by result."""
+        return {"delivered": self.delivered, "failed": self.failed, "postponed": self.postponed}
+
+    def are_wanted(self, finding: Finding) -> bool:
+        """Return whether the settings ask for alerts about a finding."""
         settings = self._settings
+        if self._thread is None:
+            return False
         if settings.rules and finding.rule not in settings.rules:
             return False
         return SEVERITIES.index(finding.severity) >= SEVERITIES.index(settings.severity)
@@ -79,15 +93,18 @@ class Alerts:
         """Deliver queued alerts for up to `timeout_s`; idempotent."""
         if self._thread is None or self._stop.is_set():
             return
+        self._stop_by_s = time.monotonic() + timeout_s
         self._stop.set()
-        try:
-            self._waiting.put_nowait(None)
-        except queue.Full:
-            logger.debug("the alert queue is full: its thread keeps delivering until the process exits")
+        self._waiting.put(None)
         self._thread.join(timeout_s)
 
     def _deliver_all(self) -> None:
         while (alert := self._waiting.get()) is not None:
+            if self._stop.is_set() and time.monotonic() >= self._stop_by_s:
+                left = self._waiting.qsize()  # this one, and the others without the None at the end
+                self.failed += left
+                logger.warning("stopped before %d alerts were delivered", left)
+                return
             settings = self._settings
             body = msgspec.json.encode(alert)
             if settings.webhook:
@@ -102,10 +119,12 @@ class Alerts:
         for attempt in range(1 + _RETRIES):
             try:
                 deliver()
-            except (_DeliveryError, OSError, subprocess.SubprocessError) as error:
+            except Exception as error:  # noqa: BLE001  (one alert must not end the delivery of the others)
                 if attempt == _RETRIES or self._stop.wait(backoff.next_s()):
                     self.failed += 1
-                    logger.warning("cannot deliver an alert to %s: %s", receiver, error)
+                    # Messages of other errors may contain the receiver's URL, which may contain a secret.
+                    reason = error if isinstance(error, _EXPECTED) else type(error).__name__
+                    logger.warning("cannot deliver an alert to %s: %s", receiver, reason)
                     return
             else:
                 self.delivered += 1
@@ -114,6 +133,9 @@ class Alerts:
 
 class _DeliveryError(InsightError):
     """A receiver does not answer, or refuses the alert. The message omits its URL, which may contain a secret."""
+
+
+_EXPECTED = (_DeliveryError, OSError, subprocess.SubprocessError)
 
 
 def _post(url: str, body: bytes) -> None:

@@ -64,6 +64,8 @@ class Watched:
         """Findings as in the store, and when they were written."""
         self.announced: set[str] = set()
         """Findings announced as open and not yet as resolved, as in the store."""
+        self.postponed: list[Finding] = []
+        """The findings of the last evaluation, if alerts about some of them were postponed."""
         self.is_caught_up = False
         """Whether an evaluation has reached the present: earlier open findings may be resolved by then."""
         self.coverage: list[Coverage] | None = None
@@ -200,7 +202,7 @@ class DiagnosisService:
         """Evaluate a run; return whether it is up to date."""
         written_s = watched.written_s
         age_s = time.monotonic() - written_s
-        if age_s > _WATCH_S:
+        if age_s > _WATCH_S and not watched.postponed:
             self._keep_last(run_id, watched)
             self._forget(run_id)
             return True
@@ -221,18 +223,20 @@ class DiagnosisService:
                     watched.imported_s = watched.written_s
                     report = replay(cursor, self._rules)
                     found, coverage, is_over = report.findings, report.coverage, True
+                elif watched.postponed:
+                    found, coverage, is_over = watched.postponed, None, True
                 else:
                     return True
             self._keep(run_id, watched, store, found, is_last=watched.has_ended)
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
                 queries.COVERAGE.write(store, coverage)
-            if is_over and seen is not None:
+            watched.is_caught_up = watched.is_caught_up or is_done
+            if watched.is_caught_up:
+                self._announce(run_id, watched, store, found, muted)
+            if is_over and seen is not None and not watched.postponed:
                 watched.diagnosed = seen
                 queries.DIAGNOSED.write(store, seen)
-            watched.is_caught_up = watched.is_caught_up or is_done
-            if watched.is_caught_up and announce(self._alerts, run_id, watched.announced, found, muted):
-                queries.ANNOUNCED.write(store, sorted(watched.announced))
         return is_done
 
     def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
@@ -286,22 +290,41 @@ class DiagnosisService:
             watched.kept.update({finding.finding_id: (finding, now_s) for finding in changed})
             self._live.note_findings(run_id, len(changed))
 
+    def _announce(
+        self, run_id: str, watched: Watched, store: RunStore, found: list[Finding], muted: frozenset[str]
+    ) -> None:
+        """Send alerts, and store which findings have been announced."""
+        before = set(watched.announced)
+        is_complete = announce(self._alerts, run_id, watched.announced, found, muted)
+        watched.postponed = [] if is_complete else found
+        if watched.announced != before:
+            queries.ANNOUNCED.write(store, sorted(watched.announced))
+
 
 def announce(alerts: Alerts, run_id: str, announced: set[str], found: list[Finding], muted: frozenset[str]) -> bool:
-    """Send an alert for each finding that opened or was resolved; return whether `announced` has changed."""
-    before = set(announced)
+    """Send an alert for each finding that opened or was resolved, and update `announced`.
+
+    Returns:
+        False if some alerts were not accepted: call it again later.
+    """
+    is_complete = True
     for finding in queries.top_findings(found):
         if finding.rule in muted:
             continue
         is_announced = finding.finding_id in announced
         if finding.status == "open" and not is_announced:
-            # A finding that is not severe enough yet is sent when it becomes so.
+            if not alerts.are_wanted(finding):
+                continue  # a finding that is not severe enough yet is sent when it becomes so
             if alerts.send(run_id, finding, "opened"):
                 announced.add(finding.finding_id)
+            else:
+                is_complete = False
         elif finding.status == "resolved" and is_announced:
-            announced.discard(finding.finding_id)
-            alerts.send(run_id, finding, "resolved")
-    return announced != before
+            if not alerts.are_wanted(finding) or alerts.send(run_id, finding, "resolved"):
+                announced.discard(finding.finding_id)
+            else:
+                is_complete = False
+    return is_complete
 
 
 def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float, after_s: float) -> bool:

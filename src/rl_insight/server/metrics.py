@@ -71,6 +71,13 @@ SERVER: Readings[Services] = Readings(
     single("server_open_runs", GAUGE, "Open run files.", lambda server: len(server.runs.open_runs())),
     by("state", "server_targets", GAUGE, "Registered scrape targets.", _targets),
     by(
+        "result",
+        "server_alerts",
+        COUNTER,
+        "Deliveries of alerts, and alerts postponed because too many waited.",
+        lambda server: server.alerts.counts().items(),
+    ),
+    by(
         "run_id",
         "run_last_step",
         GAUGE,

@@ -60,6 +60,7 @@ def status(request: Request) -> JSONResponse:
         "requests": services.counters.requests(),
         "received_bytes": services.counters.received_bytes(),
         "refused": [{"route": route, "reason": reason, "count": count} for (route, reason), count in refused.items()],
+        "alerts": services.alerts.counts(),
         "open_runs": services.runs.open_runs(),
         "processor_seconds": _cpu_seconds(),
         "targets": services.scraper.health(),
