@@ -15,7 +15,6 @@ import msgspec
 
 from rl_insight.intake import silence_ns
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
-from rl_insight.store.connections import RunFile
 from rl_insight.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -150,7 +149,9 @@ class KnownRun(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.info, state="stalled" if self.is_stalled else "running")
 
 
-def read_info(store: RunFile, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
+def read_info(
+    cursor: duckdb.DuckDBPyConnection, shown: RunInfo, run_id: str, earlier: KnownRun | None = None
+) -> KnownRun:
     """Return `shown` completed from the file; `run_id` is for a file that no process has written to.
 
     With `earlier`, times, steps and reward are taken from there instead of reading all records again.
@@ -158,12 +159,11 @@ def read_info(store: RunFile, shown: RunInfo, run_id: str, earlier: KnownRun | N
     from rl_insight.store.queries.findings import is_stalled  # queries import the store, which imports this module
     from rl_insight.store.queries.run_notes import read_notes
 
-    with store.reader() as cursor:
-        ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
-        unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
-        recorded = _recorded(cursor, shown, run_id if not processes else None) if earlier is None else earlier.info
-        notes = read_notes(cursor)
-        stalled = is_stalled(cursor)
+    ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
+    unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
+    recorded = _recorded(cursor, shown, run_id if not processes else None) if earlier is None else earlier.info
+    notes = read_notes(cursor)
+    stalled = is_stalled(cursor)
     info = msgspec.structs.replace(
         recorded,
         size_bytes=shown.size_bytes,

@@ -75,14 +75,18 @@ class RunIndex:
         self._entries.pop(name, None)
         self._expires_s.pop(name, None)
 
-    def save(self, names: set[str]) -> None:
-        """Save the entries of these files if they changed; without write permission they stay in memory."""
+    def changed(self, names: set[str]) -> bytes | None:
+        """Return the entries of these files for `write`, and drop the others; None if they are saved already."""
         if self._is_saved:
-            return
+            return None
         self._is_saved = True
         self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+        return msgspec.json.encode(_IndexFile(__version__, self._entries))
+
+    def write(self, entries: bytes) -> None:
+        """Save entries; without write permission they stay in memory. Needs no lock."""
         with suppress(OSError):
-            replace_file(self._path, msgspec.json.encode(_IndexFile(__version__, self._entries)))
+            replace_file(self._path, entries)
 
 
 def _stamp(shown: RunInfo) -> tuple[int, int]:
