@@ -313,3 +313,16 @@ def test_a_file_that_was_brought_up_to_date_and_killed_at_once_opens_again(tmp_p
             shutil.copyfile(f"{path}{suffix}", f"{killed}{suffix}")
     with RunStore(killed, min_free_bytes=0) as store, store.reader() as cursor:
         assert cursor.execute("SELECT count(*) FROM spans").fetchall() == [(1,)]
+
+
+def test_a_request_whose_sender_is_gone_does_not_end_the_writer(directory, make):
+    writer = StoreWriter(directory, linger_s=0.2)
+    try:
+        gone = [(make(process_id=name, run_id="r").build(), 10) for name in ("p", "q")]
+        assert writer.submit_all(gone).cancel()
+        kept = make(process_id="kept", run_id="r")
+        kept.span("work")
+        assert writer.submit_all([(kept.build(), 10)]).result(20) == [True]
+    finally:
+        assert writer.close()
+    assert directory.get("r").processes == 1

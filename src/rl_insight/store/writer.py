@@ -83,13 +83,13 @@ class _Request:
 
     def __init__(self, count: int) -> None:
         self.future: Future[list[Settled]] = Future()
-        self.is_running = False
+        self.is_running: bool | None = None
         self.results: list[Settled] = [False] * count
         self._left = count
 
     def start(self) -> bool:
         """Return whether the sender is still waiting."""
-        if not self.is_running:
+        if self.is_running is None:  # the future may be asked only once
             self.is_running = self.future.set_running_or_notify_cancel()
         return self.is_running
 
