@@ -57,7 +57,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     notes: str = ""
     problem: str = ""
-    """Why the file cannot be read: another process has it open, or a newer version wrote it."""
+    """Why the file cannot be read: another process has it open, a newer version wrote it, or a part is damaged."""
 
 
 def file_name(run_id: str) -> str:

@@ -19,7 +19,6 @@ from rl_insight.store.errors import (
     StoreBusyError,
     StoreCorruptError,
     StoreError,
-    StoreVersionError,
 )
 from rl_insight.store.open_files import NO_RUN, OpenFiles
 from rl_insight.store.run_files import (
@@ -87,7 +86,7 @@ class RunDirectory(OpenFiles):
                     known = self._describe_open(shown) or self._describe_closed(path, shown)
                 except (StoreCorruptError, RunNotFoundError):
                     return None  # it was moved aside, or deleted in the meantime
-                except (StoreBusyError, StoreVersionError) as error:
+                except (StoreError, duckdb.Error) as error:  # one unreadable file must not hide the other runs
                     return msgspec.structs.replace(shown, problem=str(error))
                 if known is None:
                     continue  # another thread has opened it
