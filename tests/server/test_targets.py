@@ -368,3 +368,94 @@ def test_a_running_server_forgets_a_target_that_stays_silent(start_server, wait_
     registration = {"addresses": ["127.0.0.1:1"], "owner": "hub", "lease_s": 0.5}
     assert httpx.post(f"{server.url}/api/v1/targets", json=registration).json()["targets"] == 1
     wait_until(lambda: not httpx.get(f"{server.url}/api/v1/targets").json()["targets"], 40)
+
+
+def test_the_event_loop_does_not_wait_while_the_list_is_written(tmp_path, monkeypatch):
+    book = TargetBook(tmp_path / "targets.json")
+    book.add(make_targets(["a:1"]))
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    def slow(*_arguments, **_options):
+        is_writing.set()
+        assert may_write.wait(20)
+
+    monkeypatch.setattr("rl_insight.server.scrape.targets.replace_file", slow)
+    adding = threading.Thread(target=book.add, args=(make_targets(["b:1"]),))
+    adding.start()
+    assert is_writing.wait(20)
+    reading = threading.Thread(target=lambda: (book.renew("http://a:1/metrics"), book.list()), daemon=True)
+    reading.start()
+    reading.join(20)
+    was_delayed = reading.is_alive()
+    may_write.set()
+    adding.join(20)
+    assert not was_delayed
+    assert [target.url for target in book.list()] == ["http://a:1/metrics", "http://b:1/metrics"]
+
+
+async def until(condition):
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it did not happen in time")
+
+
+def test_a_target_that_was_removed_and_registered_again_at_once_is_scraped(make_services, endpoint, monkeypatch):
+    services = make_services("scrape.interval_s=1")
+    scraper, targets = services.scraper, make_targets([endpoint.address])
+    scraped = []
+
+    async def scrape_once(target):
+        scraped.append(target.url)
+        if len(scraped) == 1:  # its task finds no target, and ends
+            services.targets.remove([target.url])
+
+    monkeypatch.setattr(scraper, "scrape", scrape_once)
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds):
+        await real_sleep(0.001 if seconds < 1 else 0.05)
+        if len(scraped) == 1 and seconds == min(1.0, services.settings.scrape.interval_s):
+            services.targets.add(targets)
+
+    monkeypatch.setattr("rl_insight.server.scrape.scraper.asyncio.sleep", sleep)
+
+    async def main():
+        services.targets.add(targets)
+        running = asyncio.create_task(scraper.run())
+        await until(lambda: len(scraped) > 1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+    assert len(scraped) > 1
+
+
+def test_scraping_continues_when_the_last_batch_of_a_removed_target_fails(make_services, endpoint, monkeypatch, caplog):
+    services = make_services("scrape.interval_s=1")
+    scraper, scraped = services.scraper, []
+
+    async def scrape_once(target):
+        scraped.append(target.url)
+
+    def fail(_url):
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(scraper, "scrape", scrape_once)
+    monkeypatch.setattr(scraper, "_forget", fail)
+    monkeypatch.setattr(services.settings.scrape, "interval_s", 0.01)
+
+    async def main():
+        running = asyncio.create_task(scraper.run())
+        for address in (endpoint.address, "127.0.0.1:9"):
+            targets = make_targets([address])
+            services.targets.add(targets)
+            await until(lambda url=targets[0].url: url in scraped)
+            services.targets.remove([targets[0].url])
+            await until(lambda: "unexpected" in caplog.text)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+    assert scraped[-1] == "http://127.0.0.1:9/metrics"

@@ -74,12 +74,17 @@ class Scraper:
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                wanted = {target.url: target for target in self._targets.list()}
+                wanted = {target.url for target in self._targets.list()}
                 for url in [url for url in tasks if url not in wanted]:
                     tasks.pop(url).cancel()
-                    self._forget(url)
-                for url in [url for url in wanted if url not in tasks]:
-                    tasks[url] = asyncio.create_task(self._follow(url))
+                    try:
+                        self._forget(url)
+                    except Exception:
+                        logger.exception("the last batch of %s could not be stored", url)
+                for url in wanted:
+                    # A task also ends by itself if its target was removed, and the target may be back.
+                    if url not in tasks or tasks[url].done():
+                        tasks[url] = asyncio.create_task(self._follow(url))
                 await asyncio.sleep(min(1.0, self._settings.interval_s))
         finally:
             for task in tasks.values():

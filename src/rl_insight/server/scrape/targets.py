@@ -101,7 +101,10 @@ class TargetBook:
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self._clock = clock
+        self._changing = Lock()
+        """Held while a change is written to the file."""
         self._lock = Lock()
+        """Held for moments only: the event loop needs it, too."""
         self._targets: dict[str, Target] = {}
         self._renewed_s: dict[str, float] = {}
         for target in read_or_set_aside(path, _TargetFile()).targets:
@@ -124,7 +127,7 @@ class TargetBook:
             ConfigError: there would be too many.
             OSError: the file cannot be written, and nothing has changed.
         """
-        with self._lock:
+        with self._changing:
             stays = {target.url for target in targets}
             changed = {
                 url: known for url, known in self._targets.items() if url in stays or not owner or known.owner != owner
@@ -137,7 +140,8 @@ class TargetBook:
                 raise ConfigError(f"{len(changed)} scrape targets are too many: the limit is {MAX_TARGETS}.")
             new = len(stays - self._targets.keys())
             self._replace(changed)
-            self._renewed_s.update(dict.fromkeys(stays, self._clock()))
+            with self._lock:
+                self._renewed_s.update(dict.fromkeys(stays, self._clock()))
             return new
 
     def renew(self, url: str) -> None:
@@ -148,20 +152,20 @@ class TargetBook:
 
     def remove(self, urls: Sequence[str]) -> int:
         """Remove targets; return how many there were."""
-        with self._lock:
+        with self._changing:
             return self._remove(set(urls))
 
     def forget_expired(self) -> int:
         """Remove the targets whose lease has expired; return how many."""
-        with self._lock:
+        with self._changing:
             now_s = self._clock()
-            return self._remove(
-                {
+            with self._lock:
+                expired = {
                     url
                     for url, target in self._targets.items()
                     if target.lease_s and now_s - self._renewed_s[url] > target.lease_s
                 }
-            )
+            return self._remove(expired)
 
     def _remove(self, urls: set[str]) -> int:
         changed = {url: target for url, target in self._targets.items() if url not in urls}
@@ -174,8 +178,9 @@ class TargetBook:
         if changed == self._targets:
             return
         self._save(changed)
-        self._targets = changed
-        self._renewed_s = {url: self._renewed_s.get(url, self._clock()) for url in changed}
+        with self._lock:
+            self._targets = changed
+            self._renewed_s = {url: self._renewed_s.get(url, self._clock()) for url in changed}
 
     def _save(self, targets: Mapping[str, Target]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_TargetFile(targets=list(targets.values()))), indent=2)
