@@ -10,6 +10,7 @@ from uvicorn.server import ServerState
 from rl_insight.schema import frame
 from rl_insight.server.app import create_app, protocol_of, secured
 from rl_insight.server.http import guarded_protocol
+from rl_insight.server.http.quick_requests import LoopCalls
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 COUNT = "SELECT count(*) FROM spans"
@@ -281,3 +282,17 @@ def test_without_room_the_usual_way_refuses(make_services, make_batch, frames):
         others.grow(1024)
         ((status, headers, _),) = wire.ask(post(frames(make_batch(1))))
     assert (status, headers["retry-after"]) == (503, "2")
+
+
+def test_a_call_that_fails_does_not_keep_the_others_from_being_made(caplog):
+    made = []
+
+    async def main():
+        calls = LoopCalls(asyncio.get_running_loop())
+        calls.call(lambda: 1 / 0)
+        calls.call(lambda: made.append("the other"))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert made == ["the other"]
+    assert "ZeroDivisionError" in caplog.text

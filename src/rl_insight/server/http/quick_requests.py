@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +23,8 @@ from rl_insight.server.http.guarded_protocol import GuardedProtocol
 
 if TYPE_CHECKING:
     from rl_insight.server.routes.ingest import QuickIngest
+
+logger = logging.getLogger(__name__)
 
 Reply = Callable[[Response], None]
 
@@ -131,7 +134,10 @@ class LoopCalls:
     def _run(self) -> None:
         self._is_woken = False
         while self._calls:
-            self._calls.popleft()()
+            try:
+                self._calls.popleft()()
+            except Exception:
+                logger.exception("a call on the event loop failed; the others are made")
 
 
 def _bytes_of(answer: Response, *, keep_alive: bool = True) -> bytes:
