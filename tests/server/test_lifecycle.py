@@ -54,6 +54,16 @@ def test_what_was_accepted_is_stored_when_the_server_stops(start_server, make_ba
     assert query(server.data_dir, "r1", "SELECT count(*) FROM spans") == [(87,)]
 
 
+def test_a_server_removes_the_transfers_that_a_killed_one_left(start_server, tmp_path):
+    server = start_server()
+    left = server.data_dir / ".transfer-left"
+    left.mkdir()
+    (left / "run").write_bytes(b"a part")
+    server.signal(signal.SIGKILL)
+    assert start_server().data_dir == server.data_dir
+    assert not left.exists()
+
+
 def test_a_second_server_on_the_same_data_says_who_is_there(start_server):
     first = start_server()
     second = start_server(wait=False)

@@ -28,6 +28,7 @@ from rl_insight.collector import Sink
 from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
 from rl_insight.server.app import create_app, create_otlp_app, protocol_of, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
+from rl_insight.server.http.made_files import remove_leftovers
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
@@ -54,6 +55,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
     directory = DataDirectory(settings.directory)
     try:
         _log_to_file(directory.path, settings.log_level)
+        remove_leftovers(directory.path)
         token = settings.token or (None if settings.is_loopback else secrets.token_urlsafe(24))
         with contextlib.ExitStack() as stack:
             ignore_sigterm = stack.enter_context(_orderly_sigterm())

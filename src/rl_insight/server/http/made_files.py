@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 * 1024
 _SPAN_BYTES = 1_000
 """Disk space per span, a generous estimate."""
+_PREFIX = ".transfer-"
 # Each of these keeps a core busy: more than two at once would slow down everything else.
 _slots = threading.BoundedSemaphore(2)
 
@@ -70,8 +71,14 @@ def work_directory(services: Services) -> Iterator[Path]:
     """Lend a directory for one request, on the disk where the runs are."""
     place = services.runs.path.parent
     place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".transfer-", dir=place, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+def remove_leftovers(data_dir: Path) -> None:
+    """Remove the directories of requests that a server on this data directory did not finish because it was killed."""
+    for path in data_dir.glob(f"{_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def attachment(
