@@ -508,3 +508,9 @@ def test_evaluations_that_take_long_come_less_often_and_never_more_seldom_than_t
         pytest.approx(0.15 / 0.02),
         10.0,
     ]
+
+
+def test_without_diagnosis_nothing_is_remembered_about_runs(make_services):
+    service = make_services("diagnosis.enabled=false").diagnosis
+    service.note("r1")
+    assert service._watched == {}

@@ -116,6 +116,8 @@ class DiagnosisService:
 
     def note(self, run_id: str) -> None:
         """Record that a run was written; called on the writer's thread."""
+        if not self._settings.enabled:
+            return
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
