@@ -52,6 +52,16 @@ def test_a_server_that_was_restarted_goes_by_the_runs_it_has(services, client, m
     assert Launches(services.runs).join("r", 0, 0) == expected
 
 
+def test_ranks_do_not_wait_until_every_run_was_read(services, launches, monkeypatch, make_batch):
+    with services.runs.open("r", create=True) as store:
+        store.commit([make_batch(run_id="r")])
+    monkeypatch.setattr(services.runs, "list_runs", lambda: pytest.fail("all runs were read"))
+    assert launches.join("r", 0, 0) == "r"
+    assert launches.join("r", 0, 0) == "r-2"
+    launches.advance(3600.0)
+    assert launches.join("r", 7, 0) == "r-3"
+
+
 def test_the_route_checks_what_it_is_asked(client):
     assert client.post("/api/v1/runs/join", json={"run_id": "r", "rank": 1}).json() == {"run_id": "r"}
     for bad in (

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
+from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.runs import RunDirectory
 
 _MAX_LAUNCHES = 1000
@@ -62,14 +63,20 @@ class Launches:
 
     def _next_run(self, name: str, before: _Launch | None, restarts: int) -> str:
         """Return an unused id; after a restart of the server, the id of the run if it is still live."""
-        taken = {info.run_id for info in self._runs.list_runs()} | ({before.run_id} if before else set())
         number, run_id = 1, name
-        while run_id in taken:
+        while self._is_taken(run_id, before):
             following = f"{name}-{number + 1}"
-            if before is None and following not in taken and (restarts or self._is_live(run_id)):
+            is_last = before is None and not self._is_taken(following, before)
+            if is_last and (restarts or self._is_live(run_id)):
                 return run_id
             number, run_id = number + 1, following
         return run_id
 
+    def _is_taken(self, run_id: str, before: _Launch | None) -> bool:
+        return self._runs.file_of(run_id).exists() or (before is not None and before.run_id == run_id)
+
     def _is_live(self, run_id: str) -> bool:
-        return any(info.run_id == run_id and info.state in {"running", "stalled"} for info in self._runs.list_runs())
+        try:
+            return self._runs.get(run_id).state in {"running", "stalled"}
+        except RunNotFoundError:
+            return False

@@ -71,8 +71,8 @@ class FileTurns:
                 self._ended.notify_all()
 
     def wait_for_all(self) -> None:
-        """Wait until all turns have ended, and interrupt those that can be; needs the lock, once."""
-        while self._turns:
-            for turn in self._turns.values():
+        """Wait until all current turns have ended, and interrupt those that can be; needs the lock."""
+        for name, turn in list(self._turns.items()):
+            while self._turns.get(name) is turn:
                 turn.interrupt()
-            self._ended.wait(_AGAIN_S)
+                self._ended.wait(_AGAIN_S)
