@@ -3,7 +3,9 @@
 import gzip
 import json
 import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from google.protobuf import json_format
@@ -196,6 +198,34 @@ def test_a_request_that_is_sent_again_is_stored_once(client, services, query):
         content = gzip.compress(body) if len(headers) > 1 else body
         assert client.post("/v1/traces", content=content, headers=headers).status_code == 200
     assert query(services, "r1", "SELECT count(*) FROM spans") == [(1,)]
+
+
+def test_a_request_that_is_sent_again_while_the_first_is_being_read_is_stored_once(services, query, monkeypatch):
+    body = span_request().SerializeToString()
+    is_reading, may_read = threading.Event(), threading.Event()
+    convert = services.otlp._convert
+    conversions = []
+
+    def slow(*arguments):
+        conversions.append(arguments)
+        is_reading.set()
+        assert may_read.wait(20)
+        return convert(*arguments)
+
+    def submit():
+        return services.otlp.submit(OtlpSignal.TRACES, body, is_json=False, peer="", route="otlp_http").settle()
+
+    monkeypatch.setattr(services.otlp, "_convert", slow)
+    with ThreadPoolExecutor(2) as senders:
+        first = senders.submit(submit)
+        assert is_reading.wait(20)
+        second = senders.submit(submit)
+        wait([second], timeout=0.2)
+        may_read.set()
+        assert first.result(20) == second.result(20)
+    assert len(conversions) == 1
+    assert query(services, RESOURCE["run_id"], "SELECT count(*) FROM spans") == [(1,)]
+    assert services.otlp._converting == {}
 
 
 def test_a_request_that_failed_is_answered_with_503_and_stored_when_it_is_sent_again(

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any
@@ -135,6 +136,8 @@ class OtlpReceiver:
         self._lock = Lock()
         self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
         self._recent: OrderedDict[bytes, tuple[float, OtlpSubmission]] = OrderedDict()
+        self._converting: dict[bytes, Future[OtlpSubmission]] = {}
+        """Requests that are being read now."""
 
     def submit(self, signal: OtlpSignal, body: bytes, *, is_json: bool, peer: str, route: str) -> OtlpSubmission:
         """Read a request and start to write it; does not wait for the commit.
@@ -146,8 +149,27 @@ class OtlpReceiver:
         digest = hashlib.blake2b(body, digest_size=16, person=signal.value.encode(), salt=_salt(peer)).digest()
         with self._lock:
             known = self._recall(digest)
+            same = self._converting.get(digest)
+            if known is None and same is None:
+                converted = self._converting[digest] = Future()
         if known is not None:
             return known
+        if same is not None:  # the client did not wait for its response, and sent the request again
+            return same.result()
+        try:
+            submission = self._read(signal, body, is_json=is_json, peer=peer, route=route)
+            with self._lock:
+                self._recent[digest] = (time.monotonic(), submission)
+            converted.set_result(submission)
+        except BaseException as error:
+            converted.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._converting[digest]
+        return submission
+
+    def _read(self, signal: OtlpSignal, body: bytes, *, is_json: bool, peer: str, route: str) -> OtlpSubmission:
         # A row takes up to a kilobyte while it is converted: only one large request is converted at a time.
         with self._large if len(body) > _LARGE_BYTES else nullcontext():
             try:
@@ -157,10 +179,7 @@ class OtlpReceiver:
                 raise
             if signal is OtlpSignal.TRACES and any(marker in body for marker in MARKERS):
                 self._engine_requests.assign(request)
-            submission = self._convert(signal, request, len(body), peer, route)
-        with self._lock:
-            self._recent[digest] = (time.monotonic(), submission)
-        return submission
+            return self._convert(signal, request, len(body), peer, route)
 
     def _recall(self, digest: bytes) -> OtlpSubmission | None:
         oldest_s = time.monotonic() - _RECENT_S
