@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -106,25 +105,30 @@ class Alerts:
                 logger.warning("stopped before %d alerts were delivered", left)
                 return
             settings = self._settings
-            body = msgspec.json.encode(alert)
-            if settings.webhook:
-                self._try("alerts.webhook", partial(_post, settings.webhook, body))
-            if settings.slack:
-                self._try("alerts.slack", partial(_post, settings.slack, _slack_body(alert)))
-            if settings.command:
-                self._try("alerts.command", partial(_run, settings.command, body))
+            self._try("alerts.webhook", _post, settings.webhook, msgspec.json.encode, alert)
+            self._try("alerts.slack", _post, settings.slack, _slack_body, alert)
+            self._try("alerts.command", _run, settings.command, msgspec.json.encode, alert)
 
-    def _try(self, receiver: str, deliver: Callable[[], None]) -> None:
+    def _try(
+        self,
+        name: str,
+        deliver: Callable[[str, bytes], None],
+        receiver: str | None,
+        encode: Callable[[Alert], bytes],
+        alert: Alert,
+    ) -> None:
+        if not receiver:
+            return
         backoff = Backoff(self._pause_s, _LONGEST_PAUSE_S)
         for attempt in range(1 + _RETRIES):
             try:
-                deliver()
+                deliver(receiver, encode(alert))
             except Exception as error:  # noqa: BLE001  (one alert must not end the delivery of the others)
                 if attempt == _RETRIES or self._stop.wait(backoff.next_s()):
                     self.failed += 1
                     # Messages of other errors may contain the receiver's URL, which may contain a secret.
                     reason = error if isinstance(error, _EXPECTED) else type(error).__name__
-                    logger.warning("cannot deliver an alert to %s: %s", receiver, reason)
+                    logger.warning("cannot deliver an alert to %s: %s", name, reason)
                     return
             else:
                 self.delivered += 1

@@ -40,7 +40,7 @@ class LiveChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The client missed more than is kept, and must refresh everything."""
 
 
-class _RunNotes:
+class _RunChanges:
     """The latest changes of a run; `lost` is the version of the newest one that is not kept."""
 
     def __init__(self, lost: int) -> None:
@@ -70,7 +70,7 @@ class LiveNotes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._version = 0
-        self._notes: dict[str, _RunNotes] = {}
+        self._notes: dict[str, _RunChanges] = {}
         self._evicted = 0
         """The version of the newest change of a run whose changes are no longer kept."""
 
@@ -87,7 +87,7 @@ class LiveNotes:
         run_id = change.run_id
         with self._lock:
             self._version += 1
-            notes = self._notes.pop(run_id, None) or _RunNotes(self._evicted)  # the run may have been evicted before
+            notes = self._notes.pop(run_id, None) or _RunChanges(self._evicted)  # the run may have been evicted before
             self._notes[run_id] = notes  # the most recently written run is last
             notes.add(msgspec.structs.replace(change, version=self._version))
             if len(self._notes) > _KEPT_RUNS:

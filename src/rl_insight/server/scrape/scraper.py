@@ -82,7 +82,7 @@ class Scraper:
                     except Exception:
                         logger.exception("the last batch of %s could not be stored", url)
                 for url in wanted:
-                    # A task also ends by itself if its target was removed, and the target may be back.
+                    # A task also ends when it finds its target removed, and the target may be back.
                     if url not in tasks or tasks[url].done():
                         tasks[url] = asyncio.create_task(self._follow(url))
                 await asyncio.sleep(min(1.0, self._settings.interval_s))
