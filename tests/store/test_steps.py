@@ -419,7 +419,7 @@ def test_logs_and_events_name_the_counted_step_of_their_time(store, make, begin_
 def test_sessions_without_a_step_belong_to_the_counted_step_of_their_submission(store, make, begin_ns):
     commit(store, *verl_run(make))
     sessions = [
-        queries.Session(session_id=f"s{number}", submit_ts=begin_ns / SECOND + at, step=step)
+        queries.StoredSession(session_id=f"s{number}", submit_ts=begin_ns / SECOND + at, step=step)
         for number, (at, step) in enumerate(((18, None), (23, None), (23, 2)))
     ]
     with store.writing() as connection:
