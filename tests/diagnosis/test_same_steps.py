@@ -8,6 +8,7 @@ import pytest
 
 from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.run import replay
 from rl_insight.intake import silence_ns
 from rl_insight.store import RunStore, queries
 from rl_insight.store.queries.step_definition import Lifetime, generations, leading_role, running_until_ns
@@ -204,6 +205,40 @@ def test_an_import_has_complete_steps(store):
         work(one, step, 10 * step, 6)
     store.commit([one.build(sent_ns=0, final=True)], received_ns=[BEGIN_NS + 900 * SECOND])
     assert shown(store) == observed(store)[0] == truth((0, 0, 10), (1, 10, 20), (2, 20, 30), (3, 30, 36))
+
+
+def log(maker, step, *times):
+    for time in times:
+        maker.sample("loss", 0.5, int(time * SECOND), step=step)
+
+
+def test_steps_of_metrics_alone(store):
+    """A rank that lags does not begin a step again."""
+    ranks = [trainer(f"trainer-{rank}", rank=rank) for rank in range(2)]
+    for step in range(5):
+        log(ranks[0], step, 10 * step, 10 * step + 4)
+        log(ranks[1], step, 10 * step + 1, 10 * step + 12)
+    commit(store, *ranks, crashed=ranks, heard=53)
+    ended = truth(*((step, 10 * step, 10 * step + 10) for step in range(4)))
+    now_ns = BEGIN_NS + 55 * SECOND
+    assert shown(store, now_ns=now_ns) == [*ended, (4, BEGIN_NS + 40 * SECOND, None)]
+    steps, model = observed(store, until=55)
+    assert steps == ended
+    assert (model.steps.current, model.steps.current_start_ns) == (4, BEGIN_NS + 40 * SECOND)
+
+
+def test_a_finding_in_metrics_alone_names_the_step_of_its_time(store):
+    """Steps 40 and later take twice as long: the page shows step 40 as the first slow one, and so does the finding."""
+    one, now = trainer(), 0.0
+    for step in range(60):
+        log(one, step, now)
+        now += 10 if step < 40 else 20
+    commit(store, one, heard=int(now))
+    slow = [step for step, start_ns, end_ns in shown(store) if end_ns is not None and end_ns - start_ns > 15 * SECOND]
+    assert slow[0] == 40
+    with store.reader() as cursor:
+        (found,) = [one for one in replay(cursor).findings if one.rule == "step_regression"]
+    assert found.first_step == 40
 
 
 @pytest.mark.parametrize("step_time", ["timing_s/step", "train/step_time"])

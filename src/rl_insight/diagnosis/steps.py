@@ -88,7 +88,8 @@ class StepBook:
         self._in_generation: dict[int, int] = {}
         self._last_ns: dict[int, int] = {}
         """By generation: the end of the last span of any of its steps."""
-        self._last_mark: tuple[int, int, int] | None = None
+        self._marked: tuple[Key, int] | None = None
+        """The step that metrics began last, and when; only in runs whose spans carry no steps."""
         self._restarted_ns: int | None = None
         self._since_restart = 0
         self.total = 0
@@ -99,6 +100,8 @@ class StepBook:
         """The number of the running step, or of the last one."""
         if self._drafts:
             return max(self._drafts.values(), key=lambda draft: draft.start_ns).number
+        if self._marked is not None:
+            return self._marked[0][1]
         return self.closed[-1].number if self.closed else None
 
     @property
@@ -106,6 +109,8 @@ class StepBook:
         """When the running step began, or the last one ended."""
         if self._drafts:
             return max(draft.start_ns for draft in self._drafts.values())
+        if self._marked is not None:
+            return self._marked[1]
         return self.closed[-1].end_ns if self.closed else None
 
     def usual_seconds(self) -> float | None:
@@ -230,14 +235,21 @@ class StepBook:
         return self._finish(draft, end_ns)
 
     def mark(self, number: int, time_ns: int, generation: int) -> ObservedStep | None:
-        """Add the first metric of a step, in runs where only metrics carry steps; returns the step it ends."""
-        before = self._last_mark
-        if before is not None and before[0] == number:
+        """Add a metric of a step, in runs where only metrics carry steps; returns the step before it, if it ends that.
+
+        Metrics of a step that has ended, as from a rank that lags, begin nothing.
+        """
+        key, before = (generation, number), self._marked
+        if key in self._done or (before is not None and before[0] == key):
             return None
-        self._last_mark = (number, time_ns, generation)
-        if before is None or time_ns <= before[1] or generation != before[2]:
+        self._marked = (key, time_ns)
+        if before is None:
             return None
-        return self.add(number, before[1], time_ns, frozenset(), generation, None)
+        (last_generation, last_number), start_ns = before
+        self._done.add(before[0])
+        if time_ns <= start_ns or generation != last_generation:
+            return None
+        return self.add(last_number, start_ns, time_ns, frozenset(), generation, None)
 
     def _break_down(self, step: ObservedStep, drafted: Sequence[StateColumns]) -> None:
         """Set the seconds of each state and of all together, on a typical lane."""
