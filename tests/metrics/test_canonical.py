@@ -4,8 +4,10 @@ import doctest
 
 import pytest
 
+from rl_insight.hardware.quantities import QUANTITIES
 from rl_insight.metrics import canonical
-from rl_insight.metrics.canonical import CANONICAL, canonical_name, interest, quantity_metrics
+from rl_insight.metrics.canonical import CANONICAL, canonical_name, interest, is_hardware, quantity_metrics
+from rl_insight.schema.exporters import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, RAY_NODE
 
 
 def test_doctests():
@@ -54,3 +56,33 @@ def test_rewards_come_first_and_hardware_last():
         "queue_depth",
         "gpu_power_watts",
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["process_reward_mean", "process_score", "process_supervision_loss", "process_iou", "processed_tokens"],
+)
+def test_a_metric_of_process_rewards_is_not_hardware(name):
+    assert not is_hardware(name)
+    assert interest(name) < interest("gpu_power_watts")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(quantity.metric for quantity in QUANTITIES.values()),
+        *(name for mapping in (AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, RAY_NODE) for name in mapping.series),
+        "gpu_info",
+        "node_load1",
+        # Prometheus client libraries
+        "process_cpu_seconds_total", "process_open_fds", "process_max_fds", "process_virtual_memory_bytes",
+        "process_virtual_memory_max_bytes", "process_start_time_seconds", "process_heap_bytes",
+        "process_network_receive_bytes_total",
+        # OpenTelemetry and psutil
+        "process_cpu_time", "process_memory_usage", "process_disk_io", "process_thread_count", "process_paging_faults",
+        "process_open_file_descriptor_count", "process_cpu_percent", "process_memory_rss", "process_num_threads",
+        "process_io_counters",
+    ],
+)  # fmt: skip
+def test_metrics_of_machines_and_processes_are_hardware(name):
+    assert is_hardware(name)

@@ -10,7 +10,7 @@ from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import LossRow, ProcessRow, SeriesRow
 from rl_insight.diagnosis.span_table import SpanTable
 from rl_insight.metrics import HISTOGRAM
-from rl_insight.metrics.canonical import HARDWARE_PREFIXES, canonical_name
+from rl_insight.metrics.canonical import canonical_name, is_hardware
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor
@@ -126,10 +126,10 @@ class RunCatalog:
 
     def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> tuple[bool, bool]:
         """Add a series; returns whether rules use it, and whether training code records it."""
-        is_hardware = name.startswith(HARDWARE_PREFIXES) and "source" in read_object(labels)
+        is_measured = is_hardware(name) and "source" in read_object(labels)
         owner = self.processes.get(process)
         is_target = owner is None or owner.is_target
-        is_known = is_hardware or canonical_name(name) is not None or step_counter(name) is not None
+        is_known = is_measured or canonical_name(name) is not None or step_counter(name) is not None
         if is_known:
             self.series[number] = SeriesRow(number, process, name, kind, read_object(labels))
-        return is_known, not is_hardware and kind != HISTOGRAM.name and not is_target
+        return is_known, not is_measured and kind != HISTOGRAM.name and not is_target

@@ -245,7 +245,15 @@ def quantity_metrics(names: Iterable[str]) -> dict[Quantity, str]:
     return found
 
 
-HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
+_HARDWARE: Final = re.compile(
+    r"(gpu|node|ray_node|npu_chip_info|DCGM_FI)_"
+    # Of the namespace `process_`, only what process collectors report: `process_reward_mean` is a training metric.
+    r"|process_(cpu|memory|resident|virtual|heap|num_threads|num_fds|open_fds|max_fds|start_time|network|disk|io"
+    r"|context_switches|paging|uptime|open_file_descriptor|last_seen)(_|$)"
+    r"|process_(thread_count|threads)$"
+)
+"""Metrics of the hardware monitor, accelerator and node exporters, and the process collectors of Prometheus clients,
+psutil and OpenTelemetry."""
 _INTERESTING: Final = tuple(
     re.compile(pattern)
     for pattern in (
@@ -262,13 +270,22 @@ _INTERESTING: Final = tuple(
 )
 
 
+def is_hardware(name: str) -> bool:
+    """Return whether a metric is about a machine or a process rather than about training, judging by its name.
+
+    >>> [is_hardware(name) for name in ("gpu_power_watts", "process_resident_memory_bytes", "process_reward_mean")]
+    [True, True, False]
+    """
+    return _HARDWARE.match(name) is not None
+
+
 def interest(name: str) -> int:
     """Return the place of a metric in the order in which people look at metrics; hardware, which has its view, is last.
 
     >>> [interest(name) for name in ("reward_mean", "policy_kl", "queue_depth", "gpu_power_watts")]
     [0, 4, 9, 10]
     """
-    if name.startswith(HARDWARE_PREFIXES):
+    if is_hardware(name):
         return len(_INTERESTING) + 1
     text = normalized(name)
     return next((place for place, one in enumerate(_INTERESTING) if one.search(text)), len(_INTERESTING))

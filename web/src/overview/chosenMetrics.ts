@@ -1,6 +1,6 @@
 // Chooses the metrics of the overview: the server says which ones show the quantities that every run has.
 import type { Metric } from "../api";
-import { byInterest, isHardware } from "../views/metrics/interest";
+import { byInterest } from "../views/metrics/interest";
 
 export type Quantity = NonNullable<Metric["quantity"]>;
 
@@ -15,7 +15,5 @@ export function otherMetrics(
   taken: readonly (string | undefined)[],
   most: number,
 ): string[] {
-  return byInterest(metrics)
-    .filter((name) => !taken.includes(name) && !isHardware(name))
-    .slice(0, most);
+  return byInterest(metrics.filter((metric) => !metric.is_hardware && !taken.includes(metric.name))).slice(0, most);
 }

@@ -77,6 +77,7 @@ describe("metrics of the overview", () => {
     name,
     interest,
     quantity,
+    is_hardware: interest === 10,
     kind: "gauge",
     documentation: "",
     series: 1,
@@ -96,5 +97,6 @@ describe("metrics of the overview", () => {
       metric("gpu_memory_total_bytes", 10),
     ];
     expect(otherMetrics(listed, ["reward"], 2)).toEqual(["loss", "kl"]);
+    expect(otherMetrics(listed, ["reward"], 9)).toEqual(["loss", "kl", "zeta"]);
   });
 });

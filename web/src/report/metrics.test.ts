@@ -17,6 +17,7 @@ const metric = (name: string, kind: string, labels: string[] = []) => ({
   labels,
   quantity: null,
   interest: 0,
+  is_hardware: false,
 });
 const lines = (name: string, time: SeriesSums[], parts: Partial<MetricLines> = {}): MetricLines => ({
   name,

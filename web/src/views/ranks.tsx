@@ -12,7 +12,6 @@ import { useAnswer, useQuery } from "../useQuery";
 import { useSteps } from "../useSteps";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
-import { isHardware } from "./metrics/interest";
 import "./views.css";
 import { ErrorLine } from "../components/ErrorLine";
 import { meanOf } from "../statistics";
@@ -47,7 +46,7 @@ export default function Ranks({ run }: ViewProps) {
       ),
     { enabled: first !== undefined && last !== undefined, everyMs: 5000 },
   );
-  const hardware = (metrics.data ?? []).map((one) => one.name).filter((name) => isHardware(name));
+  const hardware = (metrics.data ?? []).filter((one) => one.is_hardware).map((one) => one.name);
   const rows = useMemo(() => (data === undefined ? [] : sorted(data.rows, role, order)), [data, role, order]);
   const roles = [...new Set((data?.rows ?? []).map((row) => row.role))].sort();
   if (steps?.length === 0)

@@ -10,7 +10,7 @@ import duckdb
 import msgspec
 
 from rl_insight.metrics import GAUGE, KINDS
-from rl_insight.metrics.canonical import Quantity, interest, quantity_metrics
+from rl_insight.metrics.canonical import Quantity, interest, is_hardware, quantity_metrics
 from rl_insight.metrics.kinds import Aggregation
 from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
@@ -39,6 +39,8 @@ class Metric(msgspec.Struct, frozen=True):
     """Which quantity of the run it shows, for at most one gauge per quantity: `reward`, `throughput` or `staleness`."""
     interest: int
     """Its place in the order in which people look at metrics: 0 comes first, equal places by name."""
+    is_hardware: bool
+    """Whether it is about a machine or a process rather than about training."""
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ def metrics(cursor: Cursor) -> list[Metric]:
     gauges = [name for name, kind, *_ in rows if kind == GAUGE.name]
     shown = {(name, GAUGE.name): quantity for quantity, name in quantity_metrics(gauges).items()}
     return [
-        Metric(name, kind, documentation, series, labels, shown.get((name, kind)), interest(name))
+        Metric(name, kind, documentation, series, labels, shown.get((name, kind)), interest(name), is_hardware(name))
         for name, kind, documentation, series, labels in rows
     ]
 

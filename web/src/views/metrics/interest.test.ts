@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { byInterest, isHardware } from "./interest";
+import { byInterest } from "./interest";
 
 it("follows the order of the server, and of names within a place", () => {
   const metrics = [
@@ -9,9 +9,4 @@ it("follows the order of the server, and of names within a place", () => {
     { name: "policy_kl", interest: 4 },
   ];
   expect(byInterest(metrics)).toEqual(["reward_9", "reward_10", "policy_kl", "gpu_power_watts"]);
-});
-
-it("does not mistake a training metric for hardware", () => {
-  expect(isHardware("tokens_per_second_per_gpu")).toBe(false);
-  expect(isHardware("node_up")).toBe(true);
 });

@@ -2,11 +2,6 @@
 import type { Metric } from "../../api";
 import { naturally } from "../../natural";
 
-/** Hardware has a dedicated view. */
-export function isHardware(name: string): boolean {
-  return /^(gpu|gpu_process|node|process)_/.test(name);
-}
-
 /** The names of metrics, most important first, as the server ranks them. */
 export function byInterest(metrics: readonly Pick<Metric, "name" | "interest">[]): string[] {
   return [...metrics]

@@ -10,13 +10,11 @@ import { colorOfName } from "../../colors";
 import { formatBytes, formatSeconds, metricFormatter, shorten } from "../../units";
 import { useUrlState } from "../../url";
 import { type Query, useAnswer, useQuery } from "../../useQuery";
-import { isHardware } from "../metrics/interest";
-import { type RunData, STEP_TIME, byStep, commonQuantities, overlay } from "./compare";
+import { type RunData, STEP_TIME, byStep, commonQuantities, firstShown, overlay } from "./compare";
 import { WhatDiffers } from "./Difference";
 import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST_STEPS = 1000;
-const FIRST_SHOWN = 4;
 const ONE_COLOR = "#0072b2";
 const OTHER_COLOR = "#d55e00";
 
@@ -68,9 +66,7 @@ function Quantities({ one, other }: { one: string; other: string }) {
   if (first.data === undefined || second.data === undefined) return <Loading />;
   const [a, b] = [first.data, second.data];
   const offered = commonQuantities(a, b);
-  const shown = (chosen.length > 0 ? chosen : offered.filter((name) => !isHardware(name)).slice(0, FIRST_SHOWN)).filter(
-    (name) => offered.includes(name),
-  );
+  const shown = chosen.length > 0 ? chosen.filter((name) => offered.includes(name)) : firstShown(offered, a);
   const toggle = (name: string) =>
     setChosen(shown.includes(name) ? shown.filter((one_) => one_ !== name) : [...shown, name]);
   return (

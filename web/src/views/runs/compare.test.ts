@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type RunData, STEP_TIME, byStep, commonQuantities, overlay } from "./compare";
+import { type RunData, STEP_TIME, byStep, commonQuantities, firstShown, overlay } from "./compare";
 
 const step = (number: number, seconds: number) => ({
   step: number,
@@ -10,9 +10,9 @@ const step = (number: number, seconds: number) => ({
 });
 const metric = (number: number, name: string, average: number) => ({ step: number, name, average, last: average });
 const listed = [
-  { name: "gpu_power_watts", kind: "gauge", interest: 10 },
-  { name: "only_here", kind: "gauge", interest: 9 },
-  { name: "reward", kind: "gauge", interest: 0 },
+  { name: "gpu_power_watts", kind: "gauge", interest: 10, is_hardware: true },
+  { name: "only_here", kind: "gauge", interest: 9, is_hardware: false },
+  { name: "reward", kind: "gauge", interest: 0, is_hardware: false },
 ];
 const one: RunData = {
   listed,
@@ -28,6 +28,11 @@ const other: RunData = {
 describe("comparing runs", () => {
   it("offers common metrics, rewards before hardware", () =>
     expect(commonQuantities(one, other)).toEqual([STEP_TIME, "reward", "gpu_power_watts"]));
+  it("first shows what the server does not call hardware", () =>
+    expect(firstShown([STEP_TIME, "process_reward_mean", "gpu_power_watts"], one)).toEqual([
+      STEP_TIME,
+      "process_reward_mean",
+    ]));
   it("reads step times in seconds", () =>
     expect([...byStep(one, STEP_TIME)]).toEqual([
       [0, 1],
