@@ -92,6 +92,31 @@ def test_the_trend_of_steps_is_the_latest_five_against_those_before(store, make,
 
 
 @pytest.mark.parametrize(
+    ("failed", "share", "severity"),
+    [(0, 0.0, None), (2, 0.02, None), (3, 0.03, "warning"), (20, 0.2, "warning"), (21, 0.21, "critical")],
+)
+def test_failed_spans_of_the_latest_ten_steps_have_a_severity(store, make, begin_ns, failed, share, severity):
+    maker = make("t", role="trainer")
+    for number in range(120):
+        # Ten spans per step. Those of the first two steps all failed: they are too old to count.
+        is_failed = number < 20 or number >= 120 - failed
+        maker.span(
+            "call", number * SECOND, SECOND, segment="duration", step=number // 10, status="error" if is_failed else "ok"
+        )
+    store.commit([maker.build(final=True)])
+    found = ask(store, queries.step_pace, now_ns=begin_ns + 120 * SECOND).errors
+    assert (found.spans, found.errors, found.share, found.severity) == (100, failed, share, severity)
+
+
+def test_steps_without_spans_have_no_share_of_errors(store, make, begin_ns):
+    maker = make("t", role="trainer")
+    maker.sample("loss", 0.5, 0, step=0)
+    store.commit([maker.build(final=True)])
+    found = ask(store, queries.step_pace, now_ns=begin_ns).errors
+    assert (found.spans, found.errors, found.share, found.severity) == (0, 0, None, None)
+
+
+@pytest.mark.parametrize(
     ("lengths", "age_s", "severity"),
     [
         ([10.0] * 5, 30, None),

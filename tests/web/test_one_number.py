@@ -81,3 +81,17 @@ def test_the_table_of_two_long_runs_agrees_with_the_sentence(page):
     expect(row).to_contain_text(
         re.compile(r"update\s*phase\s*4\.00 s\s*6\.00 s\s*\+2\.00 s\s*× 1\.50\s*4\.00 s\s*6\.00 s")
     )
+
+
+@pytest.mark.usefixtures("_recorded")
+def test_the_server_decides_how_severe_failed_spans_are(page):
+    def answer(route):
+        found = route.fetch().json()
+        errors = {"spans": 1000, "errors": 1, "share": 0.001, "severity": "critical"}
+        route.fulfill(json=found | {"errors": errors})
+
+    page.route("**/api/v1/steps/pace*", answer)
+    page.goto("/?view=overview&run=long")
+    tile = page.locator(".tile", has_text="Errors, 10 steps")
+    expect(tile).to_contain_text("0.1 % of spans")
+    expect(tile).to_have_class("tile tone-bad")

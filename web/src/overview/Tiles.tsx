@@ -1,4 +1,4 @@
-import type { ProcessHealth, RunningStep, Step, StepPace } from "../api";
+import type { ProcessHealth, RunningStep, Step, StepErrors, StepPace } from "../api";
 import { useLive } from "../live";
 import { counted, formatCount, formatDuration, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
@@ -25,9 +25,6 @@ const NO_STEPS: readonly Step[] = [];
 export function Tiles({ run, steps: known, pace, values, chosen, at }: Props) {
   const steps = known ?? NO_STEPS;
   const processes = useAnswer("processes", { run }, { everyMs: 2000 });
-  const errors = sumOf(steps.slice(-10).map((step) => step.errors));
-  const spans = sumOf(steps.slice(-10).map((step) => step.spans));
-  const errorShare = spans === 0 ? 0 : errors / spans;
   return (
     <div className="tiles">
       <Tile
@@ -58,12 +55,7 @@ export function Tiles({ run, steps: known, pace, values, chosen, at }: Props) {
           />
         );
       })}
-      <Tile
-        title="Errors, 10 steps"
-        value={formatCount(errors)}
-        detail={`${formatShare(errorShare)} of spans`}
-        tone={errorShare > 0.2 ? "bad" : errorShare > 0.02 ? "warning" : "good"}
-      />
+      <ErrorTile errors={pace?.errors} />
       {processes.data !== undefined && <ProcessTile processes={processes.data} />}
       {processes.data !== undefined && <TelemetryTile processes={processes.data} />}
     </div>
@@ -79,6 +71,18 @@ function StepTimeTile({ pace }: { pace: StepPace | undefined }) {
       value={formatDuration(last_ns)}
       detail={change === null ? typical : trend(change)}
       tone={change === null ? "plain" : toneOf(severity)}
+    />
+  );
+}
+
+function ErrorTile({ errors }: { errors: StepErrors | undefined }) {
+  const share = errors?.share ?? null;
+  return (
+    <Tile
+      title="Errors, 10 steps"
+      value={formatCount(errors?.errors)}
+      detail={share === null ? (errors === undefined ? "" : "no spans") : `${formatShare(share)} of spans`}
+      tone={share === null ? "plain" : toneOf(errors?.severity)}
     />
   );
 }

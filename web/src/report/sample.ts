@@ -70,7 +70,15 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     flame: { spans: 0, left_out: 0, roots: [] },
     timelines: [],
     open_work: [],
-    pace: { last_ns: null, usual_ns: null, change: null, severity: null, running: null, slow: [] },
+    pace: {
+      last_ns: null,
+      usual_ns: null,
+      change: null,
+      severity: null,
+      running: null,
+      slow: [],
+      errors: { spans: 0, errors: 0, share: null, severity: null },
+    },
     sessions_in_flight: [],
     spans: {
       total: 3,

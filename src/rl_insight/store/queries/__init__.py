@@ -81,6 +81,7 @@ from rl_insight.store.queries.stacks import StackGroup as StackGroup
 from rl_insight.store.queries.stacks import running_processes as running_processes
 from rl_insight.store.queries.stacks import stack_groups as stack_groups
 from rl_insight.store.queries.step_comparison import compare_step as compare_step
+from rl_insight.store.queries.step_pace import StepErrors as StepErrors
 from rl_insight.store.queries.step_pace import StepPace as StepPace
 from rl_insight.store.queries.step_pace import step_pace as step_pace
 from rl_insight.store.queries.steps import Step as Step

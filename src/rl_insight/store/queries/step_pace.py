@@ -1,4 +1,4 @@
-"""How long steps take compared with typical ones: slow steps, a running one that is overdue, and the trend."""
+"""How the latest steps go: slow ones, a running one that is overdue, the trend of their time, and failed spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_insight.schema.names import Severity
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.overdue import SLOW_STEP, SLOWER_STEPS, running_step_severity
-from rl_insight.store.queries.steps import MAX_STEPS, StepWindow, step_windows
+from rl_insight.store.queries.steps import MAX_STEPS, StepWindow, span_counts, step_windows
 from rl_insight.store.tables import SECOND
 
 NEIGHBORS = 30
@@ -22,6 +22,10 @@ _LEAST_NEIGHBORS = 5
 _LATEST = 5
 _LEAST_STEPS = 3 * _LATEST
 """With fewer, there is no trend."""
+_ERROR_STEPS = 10
+_SOME_ERRORS = 0.02
+_MANY_ERRORS = 0.2
+"""The shares of failed spans above which there is a warning, and above which it is critical."""
 
 
 class SlowStep(msgspec.Struct, frozen=True):
@@ -49,8 +53,20 @@ class RunningStep(msgspec.Struct, frozen=True):
     the rule `stalled_run`; with fewer than three of them, only critical, after six times as long. None otherwise."""
 
 
+class StepErrors(msgspec.Struct, frozen=True):
+    """The failed spans of the latest ten steps, of all roles."""
+
+    spans: int
+    """Ended spans."""
+    errors: int
+    share: float | None
+    """`errors` relative to `spans`; None without spans."""
+    severity: Severity | None
+    """A warning above 2%, critical above 20%."""
+
+
 class StepPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the latest steps took; a typical step is the median of its finished neighbors, as in `steps/compare`."""
+    """How long the latest steps took, and what failed in them; a typical step is the median of its finished neighbors, as in `steps/compare`."""
 
     last_ns: int | None
     """The duration of the last finished step; None if there is none."""
@@ -64,6 +80,7 @@ class StepPace(msgspec.Struct, frozen=True, kw_only=True):
     running: RunningStep | None
     slow: list[SlowStep]
     """Finished steps that took at least 1.6 times as long as a typical one, the slowest first."""
+    errors: StepErrors
 
 
 class StepLengths:
@@ -105,7 +122,21 @@ def step_pace(cursor: Cursor, limit: int = 60, *, last: int | None = None, now_n
         severity="warning" if change is not None and change > SLOWER_STEPS else None,
         running=_running(shown[-1], lengths, now_ns) if shown and shown[-1].end_ns is None else None,
         slow=sorted(slow, key=lambda one: -one.ratio),
+        errors=_errors(cursor, shown[-_ERROR_STEPS:]),
     )
+
+
+def _errors(cursor: Cursor, windows: list[StepWindow]) -> StepErrors:
+    counts = span_counts(cursor, windows).values()
+    spans, errors = sum(spans for spans, _ in counts), sum(errors for _, errors in counts)
+    share = errors / spans if spans else None
+    return StepErrors(spans, errors, share, _error_severity(share or 0.0))
+
+
+def _error_severity(share: float) -> Severity | None:
+    if share > _MANY_ERRORS:
+        return "critical"
+    return "warning" if share > _SOME_ERRORS else None
 
 
 def _change(lengths: list[int]) -> float | None:

@@ -169,17 +169,22 @@ def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: 
         raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_STEPS}.")
     windows = step_windows(cursor, now_ns)[1]
     windows = [window for window in windows if last is None or window.step <= last][-limit:]
-    if not windows:
-        return []
-    numbers = [window.step for window in windows]
+    counts = span_counts(cursor, windows)
+    return [Step(*window, *counts.get(window.step, (0, 0))) for window in windows]
+
+
+def span_counts(cursor: Cursor, windows: Sequence[StepWindow]) -> dict[int, tuple[int, int]]:
+    """Return the number of ended spans and of failed ones, of all roles, by step; without steps that have none."""
+    numbers = {window.step for window in windows}
+    if not numbers:
+        return {}
     given = {"first": min(numbers), "last": max(numbers)}
     spans = stepped(cursor, "span_data")
     if spans == "span_data":
         rows = cursor.execute(_ROLLED_UP_COUNTS, given | {"rolled_up": rolled_up_rows(cursor)}).fetchall()
     else:
         rows = cursor.execute(_COUNTS.format(spans=spans), given).fetchall()
-    counts = {step: (spans, errors) for step, spans, errors in rows}
-    return [Step(*window, *counts.get(window.step, (0, 0))) for window in windows]
+    return {step: (spans, errors) for step, spans, errors in rows if step in numbers}
 
 
 def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
