@@ -6,6 +6,7 @@ import { counted, formatCount, formatSeconds } from "../units";
 import { ageClass, usualText } from "../overview/OpenWorkPanel";
 import { useAnswer } from "../useQuery";
 import { timelineSpan } from "../views/links";
+import { LongText } from "./LongText";
 import { figure } from "./columns";
 import { type Column, Table } from "./Table";
 import { ViewLink } from "./ViewLink";
@@ -54,7 +55,7 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
     {
       key: "name",
       title: "Name",
-      width: "minmax(110px, 2fr)",
+      width: "minmax(80px, 2fr)",
       value: (work) => work.name,
       render: (work) => (
         <ViewLink
@@ -69,21 +70,22 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
         </ViewLink>
       ),
     },
-    figure("count", "Open", "54px", (work) => work.count, formatCount),
-    figure("age", "Oldest", "92px", (work) => work.oldest_age_s, formatSeconds, {
+    figure("count", "Open", "50px", (work) => work.count, formatCount),
+    figure("age", "Oldest", "98px", (work) => work.oldest_age_s, formatSeconds, {
       render: (work) => (
         <span className={ageClass(work)} title={usualText(work)}>
           {formatSeconds(work.oldest_age_s)}
         </span>
       ),
     }),
-    figure("usual", "Usually", "78px", (work) => work.usual_s, muted, {
+    figure("usual", "Usually", "70px", (work) => work.usual_s, muted, {
+      isSpare: true,
       hint: "The median of finished ones",
     }),
     {
       key: "where",
       title: "Task",
-      width: "minmax(90px, 1fr)",
+      width: "minmax(70px, 1fr)",
       render: (work) =>
         work.oldest_session_id === null ? (
           <span title={work.process_id}>{processTitle(work)}</span>
@@ -93,7 +95,7 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
             state={{ session: work.oldest_session_id }}
             title={sessionText(work.oldest_session_id, sessions.get(work.oldest_session_id))}
           >
-            {sessions.get(work.oldest_session_id)?.task_id ?? work.oldest_session_id}
+            <LongText text={sessions.get(work.oldest_session_id)?.task_id ?? work.oldest_session_id} title={null} />
           </ViewLink>
         ),
     },

@@ -14,6 +14,8 @@ export interface Column<Row> {
   isSortable?: boolean;
   /** The text of the column's tooltip. */
   hint?: string;
+  /** Left out where there is no room for all columns. */
+  isSpare?: boolean;
 }
 
 export interface Sort {
@@ -57,18 +59,31 @@ const SPARE_ROWS = 8;
 
 /** A table of any length: only visible rows are in the document. */
 export function VirtualTable<Row>(props: VirtualProps<Row>) {
-  const { columns, count, rowAt, rowKey, onOpen, selected, onVisible, rowClass, label, empty, height = "100%" } = props;
+  const {
+    columns: known,
+    count,
+    rowAt,
+    rowKey,
+    onOpen,
+    selected,
+    onVisible,
+    rowClass,
+    label,
+    empty,
+    height = "100%",
+  } = props;
   const { keepsPlace = false } = props;
   const box = useRef<HTMLDivElement>(null);
-  const [scroll, setScroll] = useState({ top: 0, height: 400 });
+  const [scroll, setScroll] = useState({ top: 0, height: 400, width: Infinity });
   const [cursor, setCursor] = useState(-1);
+  const columns = useMemo(() => fitting(known, scroll.width), [known, scroll.width]);
   const template = columns.map((column) => column.width ?? "minmax(80px, 1fr)").join(" ");
   const minWidth = leastWidth(columns);
 
   useEffect(() => {
     const element = box.current;
     if (element === null) return undefined;
-    const measure = () => setScroll({ top: element.scrollTop, height: element.clientHeight });
+    const measure = () => setScroll(extentOf(element));
     const observer = new ResizeObserver(measure);
     observer.observe(element);
     return () => observer.disconnect();
@@ -153,10 +168,10 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
       aria-rowcount={count + 1}
       tabIndex={0}
       style={{ height }}
-      onScroll={(event) => setScroll({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+      onScroll={(event) => setScroll(extentOf(event.currentTarget))}
       onKeyDown={onKeyDown}
     >
-      <TableHead {...props} template={template} minWidth={minWidth} />
+      <TableHead {...props} columns={columns} template={template} minWidth={minWidth} />
       <div className="table-body" style={{ height: count * ROW_HEIGHT }}>
         {rows}
       </div>
@@ -168,6 +183,18 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
 /** The sum of the columns' minimum widths: with less room, the table scrolls. Equal in all rows, so columns line up. */
 export function leastWidth(columns: readonly { width?: string }[]): number {
   return columns.reduce((sum, column) => sum + Number(/([\d.]+)px/.exec(column.width ?? "80px")?.[1] ?? 80), 0);
+}
+
+function extentOf({ scrollTop, clientHeight, clientWidth }: HTMLDivElement) {
+  return { top: scrollTop, height: clientHeight, width: clientWidth };
+}
+
+/** The columns to show in a width: without spare ones, from the last, as long as they do not all fit. */
+export function fitting<Some extends { width?: string; isSpare?: boolean }>(columns: readonly Some[], width: number) {
+  const shown = [...columns];
+  for (const column of [...columns].reverse())
+    if (column.isSpare === true && leastWidth(shown) > width) shown.splice(shown.indexOf(column), 1);
+  return shown;
 }
 
 function TableHead<Row>({

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { Column } from "./Table";
 
-type More<Row> = Partial<Pick<Column<Row>, "hint" | "isSortable" | "render">>;
+type More<Row> = Partial<Pick<Column<Row>, "hint" | "isSortable" | "isSpare" | "render">>;
 
 /** A sortable, right-aligned column of numbers, formatted by `format`. */
 export function figure<Row>(

@@ -3,6 +3,7 @@ import { type LossCount, type ProcessHealth, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
+import { LongText } from "../components/LongText";
 import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
@@ -125,51 +126,52 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
     {
       key: "role",
       title: "Process",
-      width: "minmax(120px, 1fr)",
+      width: "minmax(150px, 1.5fr)",
       value: processTitle,
       render: (process) => {
         const name = processTitle(process);
         const lane = laneOf.get(process.process_id);
         return lane === undefined ? (
-          <span title={process.process_id}>{name}</span>
+          <LongText text={name} title={process.process_id} />
         ) : (
           <ViewLink view="timeline" state={{ lane }} title={`${process.process_id}: show its lanes`}>
-            {name}
+            <LongText text={name} title={null} />
           </ViewLink>
         );
       },
     },
     text("host", "Host", "minmax(90px, 1fr)", (one) => one.host),
-    figure("pid", "PID", "80px", (one) => one.pid, String),
-    text("state", "State", "78px", (process) => process.state, {
+    figure("pid", "PID", "66px", (one) => one.pid, String),
+    text("state", "State", "70px", (process) => process.state, {
       render: (process) => <span className={`badge ${STATE_BADGES[process.state]}`}>{process.state}</span>,
     }),
     figure(
       "silent",
       "Last report",
-      "100px",
+      "124px",
       (process) => process.silent_s,
       (seconds) => `${formatSeconds(seconds)} ago`,
     ),
     {
       key: "started",
       title: "Started",
-      width: "166px",
+      width: "156px",
+      isSpare: true,
       value: (process) => process.started_ns,
       render: (process) => (process.started_ns === 0 ? "–" : formatDate(process.started_ns)),
     },
-    figure("clock", "Clock offset", "104px", (process) => Math.abs(process.clock_offset_ns), formatDuration, {
+    figure("clock", "Clock offset", "96px", (process) => Math.abs(process.clock_offset_ns), formatDuration, {
       hint: "Added to its timestamps to match the server's clock",
       render: (process) =>
         `${process.clock_offset_ns < 0 ? "−" : ""}${formatDuration(Math.abs(process.clock_offset_ns))}`,
     }),
-    figure("open", "Open spans", "92px", (process) => process.open_spans, formatCount),
-    figure("missing", "Missing", "78px", (process) => process.missing_batches, formatCount, {
+    figure("open", "Open spans", "88px", (process) => process.open_spans, formatCount),
+    figure("missing", "Missing", "70px", (process) => process.missing_batches, formatCount, {
       hint: "Batches that were sent but have not arrived",
     }),
-    figure("lost", "Lost", "80px", (process) => process.lost, formatCount, {
+    figure("lost", "Lost", "70px", (process) => process.lost, formatCount, {
       render: (process) => <span className={process.lost > 0 ? "warning" : ""}>{formatCount(process.lost)}</span>,
     }),
-    text("reasons", "Records lost, by reason", "minmax(140px, 2fr)", (process) => reasons.get(process.process_id)),
+    text("reasons", "Records lost, by reason", "minmax(172px, 2fr)", (process) => reasons.get(process.process_id)),
   ];
 }

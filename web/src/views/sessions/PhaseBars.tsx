@@ -44,7 +44,11 @@ export function PhaseAxis({ axis, range }: { axis: GanttAxis; range: readonly [n
   return (
     <div className="phase-axis" aria-hidden="true">
       {ticks(range[0], range[1], 2).map((tick) => (
-        <span key={tick} style={{ left: `${((tick - range[0]) / span) * 100}%` }}>
+        <span
+          key={tick}
+          className={tick - range[0] > span / 2 ? "is-before" : ""}
+          style={{ left: `${((tick - range[0]) / span) * 100}%` }}
+        >
           {axis === "submit" ? formatSeconds(tick) : formatClock(tick * 1e9, span < 5)}
         </span>
       ))}

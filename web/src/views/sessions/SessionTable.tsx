@@ -3,6 +3,7 @@ import type { Session } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
 import { Loading } from "../../components/Loading";
 import type { Option } from "../../components/Select";
+import { LongText } from "../../components/LongText";
 import { StatusBadge } from "../../components/StatusBadge";
 import { figure, text } from "../../components/columns";
 import { type Column, type Sort, VirtualTable } from "../../components/Table";
@@ -34,7 +35,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
   const gantt: Column<Session> = {
     key: "phases",
     title: <PhaseAxis axis={axis} range={range} />,
-    width: "minmax(120px, 3fr)",
+    width: "minmax(84px, 3fr)",
     render: (session) => <PhaseBars session={session} axis={axis} range={range} now={now} />,
   };
   return (
@@ -85,19 +86,17 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "session_id",
     title: "Session",
-    width: "112px",
+    width: "minmax(98px, 1fr)",
     isSortable: true,
-    render: (session) => (
-      <span className="mono" title={session.session_id}>
-        {session.session_id}
-      </span>
-    ),
+    render: (session) => <LongText className="mono" text={session.session_id} />,
   },
-  text("task_id", "Task", "minmax(70px, 1fr)", (session) => session.task_id),
+  text("task_id", "Task", "minmax(98px, 1fr)", (session) => session.task_id, {
+    render: (session) => <LongText text={session.task_id ?? "–"} />,
+  }),
   {
     key: "status",
     title: "Status",
-    width: "116px",
+    width: "100px",
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>
@@ -105,34 +104,34 @@ const COLUMNS: readonly Column<Session>[] = [
       </span>
     ),
   },
-  figure("step", "Step", "64px", (session) => session.step, formatCount),
-  figure("reward", "Reward", "80px", (session) => session.reward, formatNumber),
-  figure("total_s", "Total", "96px", (session) => session.total_s, formatSeconds, {
+  figure("step", "Step", "56px", (session) => session.step, formatCount),
+  figure("reward", "Reward", "62px", (session) => session.reward, formatNumber),
+  figure("total_s", "Total", "114px", (session) => session.total_s, formatSeconds, {
     hint: "From submission to the end; until now for an open session",
     render: (session) => (session.status === PENDING ? <OpenFor session={session} /> : formatSeconds(session.total_s)),
   }),
-  figure("queue_wait_s", "Queue", "72px", (session) => session.queue_wait_s, formatSeconds, {
+  figure("queue_wait_s", "Queue", "86px", (session) => session.queue_wait_s, formatSeconds, {
     hint: "From submission until it was queued",
   }),
-  figure("generate_s", "Generate", "72px", (session) => session.generate_s, formatSeconds, {
+  figure("generate_s", "Generate", "86px", (session) => session.generate_s, formatSeconds, {
     hint: "At least one generation was running",
   }),
-  figure("toolcall_s", "Tools", "72px", (session) => session.toolcall_s, formatSeconds, {
+  figure("toolcall_s", "Tools", "86px", (session) => session.toolcall_s, formatSeconds, {
     hint: "At least one tool call was running",
   }),
   figure("tokens", "Tokens", "70px", (session) => session.tokens, formatCount),
-  figure("turns", "Turns", "62px", (session) => session.turns, formatCount, {
+  figure("turns", "Turns", "54px", (session) => session.turns, formatCount, {
     hint: "The counter of that name, or the number of generations",
   }),
-  figure("rank", "Rank", "66px", (session) => session.rank, String, {
+  figure("rank", "Rank", "50px", (session) => session.rank, String, {
     render: (session) => <span title={session.role ?? ""}>{session.rank ?? "–"}</span>,
   }),
-  text("model_version", "Version", "80px", (session) => session.model_version),
+  text("model_version", "Version", "64px", (session) => session.model_version),
   text("reason", "Reason", "minmax(60px, 1fr)", (session) => session.reason),
   {
     key: "submit_ts",
     title: "Submitted",
-    width: "92px",
+    width: "86px",
     isSortable: true,
     render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)),
   },
