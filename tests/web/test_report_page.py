@@ -185,7 +185,7 @@ def test_the_address_keeps_what_is_on_show(open_report, report):
     page.get_by_text("6 spans").wait_for()
 
 
-def test_a_range_of_the_timeline_says_that_its_sums_need_the_server(open_report, report):
+def test_a_range_of_the_timeline_offers_only_what_a_report_can_answer(open_report, report):
     page = open_report(report, "?view=timeline")
     box = canvas_box(page)
     page.keyboard.down("Shift")
@@ -195,7 +195,10 @@ def test_a_range_of_the_timeline_says_that_its_sums_need_the_server(open_report,
     page.mouse.up()
     page.keyboard.up("Shift")
     panel = page.get_by_role("complementary", name="Selected range")
-    panel.get_by_text("open the run in the live page").wait_for()
+    panel.get_by_role("link", name="Logs").wait_for()
+    assert panel.get_by_role("link").all_inner_texts() == ["Sessions", "Metrics", "Hardware", "Logs", "Findings"]
+    assert panel.get_by_role("heading").count() == 1
+    assert "live page" not in panel.inner_text()
 
 
 def test_sessions_are_drawn_sorted_and_searched(open_report, report):
@@ -241,7 +244,7 @@ def test_metrics_and_hardware_are_drawn(open_report, report):
     page.get_by_label("reward_mean", exact=True).locator("canvas").wait_for()
     show(page, "Hardware")
     page.get_by_label("GPU busy by node and accelerator over time").wait_for()
-    page.get_by_text("GPU busy by state").wait_for()
+    page.get_by_text("GPU busy by state, entire run").wait_for()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ const RANGE_VIEWS: readonly (readonly [string, string])[] = [
   ["findings", "Findings"],
 ];
 
+/** Only a server can sum up a range; in a report, this view has the sums of its whole scope. */
+const VIEW_OF_SUMS = "hotspots";
+
 interface Props {
   run: string;
   range: Window;
@@ -34,8 +37,9 @@ interface Props {
   onClose: () => void;
 }
 
-/** What happened in a range of time: wall time by name, and how much of it each lane was idle. */
+/** What happened in a range of time: wall time by name, and how much of it each lane was idle; no sums in a report. */
 export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props) {
+  const isReport = reportFacts() !== null;
   const seconds = (time: number) => origin / 1e9 + time / 1e9;
   const address = windowText({ kind: "time", from: seconds(range.start), to: seconds(range.end) });
   return (
@@ -51,19 +55,17 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
       </header>
       <div className="side-panel-body">
         <p className="range-links">
-          {RANGE_VIEWS.map(([view, title]) => (
+          {RANGE_VIEWS.filter(([view]) => !isReport || view !== VIEW_OF_SUMS).map(([view, title]) => (
             <ViewLink key={view} view={view} state={{ window: address }} title={`${title} of this range`}>
               {title}
             </ViewLink>
           ))}
         </p>
-        {reportFacts() === null ? (
+        {!isReport && (
           <>
             <Annotations run={run} range={range} origin={origin} />
             <RangeTimes run={run} address={address} lanes={lanes} />
           </>
-        ) : (
-          <p className="muted">A report has no sums of a range: open the run in the live page.</p>
         )}
       </div>
     </aside>

@@ -5,6 +5,7 @@ import { figure, text } from "../../components/columns";
 import { type Column, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colorOfName } from "../../colors";
+import { reportFacts } from "../../reportFacts";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
 import { useAnswer } from "../../useQuery";
 import type { Range } from "../metrics/range";
@@ -18,7 +19,7 @@ export function UsageTable({ run, range }: { run: string; range: Range }) {
   const { data, error } = useAnswer("hardware/by_state", query, { everyMs });
   if (data !== undefined && data.states.length === 0) return null;
   return (
-    <Panel className="span-6" title="GPU busy by state">
+    <Panel className="span-6" title={reportFacts() === null ? "GPU busy by state" : "GPU busy by state, entire run"}>
       <ErrorLine text={error} />
       <Table
         label="GPU busy by state"
