@@ -32,6 +32,7 @@ class VerifierError(Exception):
     """The verifier failed; the sample scores 0."""
 
 
+UpdateSession = Callable[..., None]
 Tool = Callable[[str], Awaitable[int]]
 """Evaluates an expression; raises `ToolError`."""
 
@@ -42,6 +43,8 @@ class Agent:
     def __init__(self, lane: str, tool: Tool, pace: Pace, rng: np.random.Generator, fault: Fault = NO_FAULT) -> None:
         self.lane = lane
         self._fault = fault
+        self.update_session: UpdateSession | None = None
+        """Sets fields of the latest sample's session."""
         self._step = 0
         self._calls = 0
         self._tool = tool
@@ -55,6 +58,7 @@ class Agent:
         with insight.session(
             prompt.expression, model_version=policy.version, lane=self.lane, prompt=f"What is {prompt.expression}?"
         ) as session:
+            self.update_session = session.update
             context, thinking, tokens = Context(prompt), thinking_tokens(self._rng), 0
             choices: list[Choice] = []
             answer: list[int] = []

@@ -94,6 +94,7 @@ def train(context: SpawnContext, settings: Settings) -> None:
         stop_services=context.Event(),
         groups=context.Queue(maxsize=2 * settings.groups_per_step),
         weights=WeightStore(context),
+        trained=tuple(context.Queue() for _ in range(settings.workers)),
     )
     children = Children(context, settings, links)
     try:

@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 import rl_insight as insight
-from examples.async_grpo.agent import Agent, Tool
+from examples.async_grpo.agent import Agent, Tool, UpdateSession
 from examples.async_grpo.faults import VICTIM
 from examples.async_grpo.pace import Pace
 from examples.async_grpo.policy import Policy
@@ -32,6 +32,8 @@ TRANSFER_SECONDS = 0.08
 STRAGGLER_SLOWDOWN = 3.0
 TOOL_TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.02
+MAX_DELIVERED = 1000
+"""Groups whose training is awaited; the trainer drops some of them."""
 
 
 class RolloutWorker:
@@ -47,6 +49,8 @@ class RolloutWorker:
         self._policy = Policy(version=NOTHING_PUBLISHED)
         self._pulling = asyncio.Lock()
         self._numbers = itertools.count(1)
+        self._sessions: dict[str, list[UpdateSession]] = {}
+        """Those of each group that has not been trained on."""
         self._group = self._new_group()
         self._unstarted = settings.group_size
         self._running = 0
@@ -54,7 +58,18 @@ class RolloutWorker:
     async def run(self) -> None:
         """Keep all slots busy."""
         lanes = [f"rollout_{self._rank}/slot_{slot}" for slot in range(self._settings.slots)]
-        await asyncio.gather(*(self._run_slot(lane) for lane in lanes))
+        await asyncio.gather(self._note_training(), *(self._run_slot(lane) for lane in lanes))
+
+    async def _note_training(self) -> None:
+        """Give sessions the step that trains on them: only then is it known how stale they were."""
+        while True:
+            try:
+                trained = self._links.trained[self._rank].get_nowait()
+            except queue.Empty:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            for update_session in self._sessions.pop(trained.group_id, ()):
+                update_session(step=trained.step)
 
     async def _run_slot(self, lane: str) -> None:
         agent = Agent(lane, self._tool, self._pace, self._rng, self._settings.fault)
@@ -66,6 +81,8 @@ class RolloutWorker:
             with insight.step(policy.version + 1):
                 sample = await self._run_sample(agent, group, policy)
             group.samples.append(sample)
+            if agent.update_session is not None:
+                self._sessions.setdefault(group.group_id, []).append(agent.update_session)
             if len(group.samples) == self._settings.group_size:
                 await self._deliver(group, lane)
 
@@ -120,7 +137,9 @@ class RolloutWorker:
         return self._group
 
     def _new_group(self) -> Group:
-        return Group(f"{self._rank}-{next(self._numbers)}", random_prompt(self._rng))
+        while len(self._sessions) > MAX_DELIVERED:
+            del self._sessions[next(iter(self._sessions))]
+        return Group(f"{self._rank}-{next(self._numbers)}", random_prompt(self._rng), rank=self._rank)
 
     async def _deliver(self, group: Group, lane: str) -> None:
         """Send a complete group to the trainer; wait if its queue is full."""

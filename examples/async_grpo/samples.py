@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from examples.async_grpo.policy import Choice
 from examples.async_grpo.task import Prompt
@@ -30,11 +31,20 @@ class Group:
     group_id: str
     prompt: Prompt
     samples: list[Sample] = field(default_factory=list)
+    rank: int = 0
+    """The worker that generates it."""
 
     @property
     def version(self) -> int:
         """The oldest version in the group: it is as stale as its stalest sample."""
         return min(sample.version for sample in self.samples)
+
+
+class Trained(NamedTuple):
+    """A group that the trainer uses."""
+
+    group_id: str
+    step: int
 
 
 class SampleBuffer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from examples.async_grpo.faults import NO_FAULT, Fault
 from examples.async_grpo.interruptions import Interruptions
-from examples.async_grpo.samples import Group
+from examples.async_grpo.samples import Group, Trained
 from examples.async_grpo.weights import WeightStore
 
 PROJECT = "examples"
@@ -57,3 +57,5 @@ class Links:
     groups: Queue[Group]
     """Bounded: workers pause when the trainer cannot keep up."""
     weights: WeightStore
+    trained: tuple[Queue[Trained], ...] = ()
+    """For each worker, which of its groups the trainer uses in which step."""

@@ -15,7 +15,7 @@ from examples.async_grpo.grpo import Optimizer, UpdateStats, make_batch
 from examples.async_grpo.interruptions import CHECKPOINT_SECONDS, EVALUATION_SECONDS, SLOW_STEPS, held_out_reward
 from examples.async_grpo.pace import Pace
 from examples.async_grpo.policy import Policy
-from examples.async_grpo.samples import Group, SampleBuffer
+from examples.async_grpo.samples import Group, SampleBuffer, Trained
 from examples.async_grpo.settings import Links, Settings
 from examples.async_grpo.task import KINDS
 
@@ -63,6 +63,8 @@ class Trainer:
                 groups = self._wait_for_groups()
             if groups is None:
                 return False
+            for group in groups:
+                self._links.trained[group.rank].put(Trained(group.group_id, step))
             self._report_samples(groups)
             with timed_state("compute_advantages"):
                 self._pace.sleep(ADVANTAGE_SECONDS)

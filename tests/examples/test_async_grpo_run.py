@@ -13,9 +13,18 @@ import pytest
 
 from examples.async_grpo import destination
 from examples.async_grpo.launcher import parse
+from examples.async_grpo.settings import Settings
 from examples.async_grpo.summary import summarize_files
 from rl_insight.config.paths import find_local_server
-from rl_insight.schema.records import EventRecord, HistogramRecord, LogRecord, LossRecord, SampleRecord, SpanRecord
+from rl_insight.schema.records import (
+    EventRecord,
+    HistogramRecord,
+    LogRecord,
+    LossRecord,
+    SampleRecord,
+    SessionSnapshot,
+    SpanRecord,
+)
 
 STEPS = 3
 TRAINER_STATES = {"wait_for_samples", "compute_advantages", "update", "sync_weights"}
@@ -105,6 +114,19 @@ def test_metrics_of_every_step_are_there(recording):
     assert {"reward_by_task", "tool_call_rate", "weight_version"} <= set(steps)
     histograms = {record.metric for record in recording.of(HistogramRecord)}
     assert {"tool_latency_seconds", "sample_latency_seconds", "response_length"} <= histograms
+
+
+def test_sessions_have_the_step_that_trains_on_them(recording):
+    """They are as stale as the trainer measured; samples that were never trained on keep the step of their weights."""
+    measured = {one.step: one.value for one in recording.of(SampleRecord) if one.metric == "staleness_mean"}
+    latest = {one.session_id: one.record for one in recording.of(SessionSnapshot)}
+    behind = dict.fromkeys(measured, 0)
+    for record in latest.values():
+        if record.get("step") in behind:
+            behind[record["step"]] += record["step"] - 1 - int(record["model_version"])
+    samples = Settings("run").groups_per_step * Settings("run").group_size
+    assert behind == {step: round(mean * samples) for step, mean in measured.items()}
+    assert sum(behind.values()) > 0
 
 
 def test_weight_versions_are_published_and_received(recording):

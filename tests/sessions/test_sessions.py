@@ -206,6 +206,16 @@ def test_a_step_that_is_none_is_left_out(insight_capture, only_record, step):
     assert insight_capture.losses == {"steps/bad_step": 1}
 
 
+def test_the_step_that_trains_on_a_sample_is_set_after_its_end(insight_capture, only_record):
+    with insight.session(step=3, model_version=2) as session:
+        insight_capture.flush()
+    session.update(step=5)
+    session.update(step="six")
+    record = only_record(insight_capture)
+    assert (record["status"], record["step"], record["model_version"]) == ("accepted", 5, 2)
+    assert insight_capture.losses == {"steps/bad_step": 1}
+
+
 @pytest.mark.parametrize(
     "odd",
     [float("nan"), float("inf"), 2**80, "\ud800", b"bytes", object, {"a": {1, 2}}, [1, None]],

@@ -101,7 +101,12 @@ def test_failed_spans_of_the_latest_ten_steps_have_a_severity(store, make, begin
         # Ten spans per step. Those of the first two steps all failed: they are too old to count.
         is_failed = number < 20 or number >= 120 - failed
         maker.span(
-            "call", number * SECOND, SECOND, segment="duration", step=number // 10, status="error" if is_failed else "ok"
+            "call",
+            number * SECOND,
+            SECOND,
+            segment="duration",
+            step=number // 10,
+            status="error" if is_failed else "ok",
         )
     store.commit([maker.build(final=True)])
     found = ask(store, queries.step_pace, now_ns=begin_ns + 120 * SECOND).errors

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder import context
 from rl_insight.recorder.decorators import NoSession
-from rl_insight.recorder.losses import shown
-from rl_insight.recorder.sessions import LANE, Phase, Session, Task
+from rl_insight.recorder.sessions import LANE, Phase, Session, Task, checked_step
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class SessionProducer:
             SESSION_SEGMENT,
             lane or LANE,
             self,
-            step=None if step is None else _checked_step(recorder, step),
+            step=None if step is None else checked_step(recorder, "session", step),
             task_id=task_id,
             _given_id=session_id,
             _facts=facts,
@@ -135,12 +134,3 @@ class SessionProducer:
         if session is None or session.session_id != context.current_session_id.get():
             return None
         return session
-
-
-def _checked_step(recorder: Recorder, step: Any) -> int | None:
-    number = context.step_of(step)
-    if number is None:
-        recorder.losses.refuse(
-            "steps", "bad_step", f"session(step={shown(step)}): a step must be an integer below 2**56."
-        )
-    return number

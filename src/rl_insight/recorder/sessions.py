@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import Token
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,9 +23,10 @@ from rl_insight.recorder.context import (
     get_span,
     reset,
     set_span,
+    step_of,
 )
 from rl_insight.recorder.decorators import decorated
-from rl_insight.recorder.losses import safe_text, short_text
+from rl_insight.recorder.losses import safe_text, short_text, shown
 from rl_insight.recorder.spans import OK, Span, outcome
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.tables import seconds_of
@@ -37,6 +38,9 @@ from rl_insight.sessions.model import (
     STATUS_OF_OUTCOME,
     STATUSES,
 )
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.recorder import Recorder
 
 FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
 
@@ -52,6 +56,14 @@ MARKS = (*_MARKS, *_EXECUTION_MARKS)
 
 LANE = "sessions"
 """The lane of sessions that name none; one lane for each session would be too many."""
+
+
+def checked_step(recorder: Recorder, call: str, step: Any) -> int | None:
+    """Return the step that a call was given; None if it is not an integer, which is counted."""
+    number = step_of(step)
+    if number is None:
+        recorder.losses.refuse("steps", "bad_step", f"{call}(step={shown(step)}): a step must be an integer below 2**56.")
+    return number
 
 
 class Phase(Span, gc=False, eq=False):
@@ -266,8 +278,15 @@ class Session(Span, gc=False, eq=False):
         tokens: int | None = None,
         model_version: int | str | None = None,
         rollout_stats: Mapping[str, float] | None = None,
+        step: int | None = None,
     ) -> None:
-        """Set fields of the session's record; omitted ones are unchanged."""
+        """Set fields of the session's record; omitted ones are unchanged.
+
+        In asynchronous training, the step that trains on a sample is known only after its end: set `step` then, so that
+        the record shows how stale the sample was.
+        """
+        if step is not None and (number := checked_step(self._recorder, "update", step)) is not None:
+            self.step = number
         if reward is not None:  # always a float: receivers infer a column's type from its values
             reward = self._number("reward", reward)
         given = {"reward": reward, "tokens": tokens, "model_version": model_version, "rollout_stats": rollout_stats}

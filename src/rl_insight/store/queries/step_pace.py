@@ -66,7 +66,10 @@ class StepErrors(msgspec.Struct, frozen=True):
 
 
 class StepPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the latest steps took, and what failed in them; a typical step is the median of its finished neighbors, as in `steps/compare`."""
+    """How long the latest steps took, and what failed in them.
+
+    A typical step is the median of its finished neighbors, as in `steps/compare`.
+    """
 
     last_ns: int | None
     """The duration of the last finished step; None if there is none."""
