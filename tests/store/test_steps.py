@@ -115,6 +115,19 @@ def test_steps_exist_when_only_metrics_carry_them(store, make, begin_ns):
     assert breakdown(store, 0, 2).steps == []
 
 
+def test_metrics_alone_do_not_show_how_long_the_last_step_took(store, make, begin_ns):
+    """The last metrics of a step are logged together: the milliseconds between them are not its time."""
+    maker = make("m", role="trainer")
+    for step in range(3):
+        maker.sample("loss", 1.0, at=2 * step * SECOND, step=step)
+        maker.sample("lr", 1.0, at=2 * step * SECOND + SECOND // 20, step=step)
+    store.commit([maker.build(final=True)])
+    assert bounds(store, begin_ns) == [(0, 0, 2), (1, 2, 4), (2, 4, None)]
+    with store.reader() as cursor:
+        pace = queries.step_pace(cursor, now_ns=begin_ns + 900 * SECOND)
+    assert (pace.last_ns, pace.running) == (2 * SECOND, None)
+
+
 def test_resumed_run_counts_the_last_time_a_step_ran_and_not_the_pause(store, make, begin_ns):
     first, second = make("t-1", role="trainer"), make("t-2", role="trainer")
     for step, start in ((4, 0), (5, 10), (6, 20)):

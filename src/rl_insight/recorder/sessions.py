@@ -62,7 +62,9 @@ def checked_step(recorder: Recorder, call: str, step: Any) -> int | None:
     """Return the step that a call was given; None if it is not an integer, which is counted."""
     number = step_of(step)
     if number is None:
-        recorder.losses.refuse("steps", "bad_step", f"{call}(step={shown(step)}): a step must be an integer below 2**56.")
+        recorder.losses.refuse(
+            "steps", "bad_step", f"{call}(step={shown(step)}): a step must be an integer below 2**56."
+        )
     return number
 
 

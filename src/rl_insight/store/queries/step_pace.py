@@ -12,7 +12,7 @@ from rl_insight.schema.names import Severity
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.overdue import SLOW_STEP, SLOWER_STEPS, running_step_severity
-from rl_insight.store.queries.steps import MAX_STEPS, StepWindow, span_counts, step_windows
+from rl_insight.store.queries.steps import MAX_STEPS, StepWindow, live_roles, span_counts, step_windows
 from rl_insight.store.tables import SECOND
 
 NEIGHBORS = 30
@@ -81,6 +81,7 @@ class StepPace(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity | None
     """A warning if steps take over 20% longer than before."""
     running: RunningStep | None
+    """None if the run has ended or fallen silent."""
     slow: list[SlowStep]
     """Finished steps that took at least 1.6 times as long as a typical one, the slowest first."""
     errors: StepErrors
@@ -112,10 +113,11 @@ def step_pace(cursor: Cursor, limit: int = 60, *, last: int | None = None, now_n
     """Return how long the latest steps took compared with typical ones; with `last`, those up to this number."""
     if not 1 <= limit <= MAX_STEPS:
         raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_STEPS}.")
-    windows = step_windows(cursor, now_ns)[1]
+    role, windows = step_windows(cursor, now_ns)
     lengths = StepLengths((one.step, one.end_ns - one.start_ns) for one in windows if one.end_ns is not None)
     shown = [one for one in windows if last is None or one.step <= last][-limit:]
     taken = [(one.step, one.end_ns - one.start_ns) for one in shown if one.end_ns is not None]
+    is_running = bool(shown) and shown[-1].end_ns is None and role in live_roles(cursor, now_ns)
     change = _change([length for _, length in taken])
     slow = [found for one in shown if (found := _slow(one, lengths)) is not None]
     return StepPace(
@@ -123,7 +125,7 @@ def step_pace(cursor: Cursor, limit: int = 60, *, last: int | None = None, now_n
         usual_ns=lengths.typical_ns(taken[-1][0]) if taken else None,
         change=change,
         severity="warning" if change is not None and change > SLOWER_STEPS else None,
-        running=_running(shown[-1], lengths, now_ns) if shown and shown[-1].end_ns is None else None,
+        running=_running(shown[-1], lengths, now_ns) if is_running else None,
         slow=sorted(slow, key=lambda one: -one.ratio),
         errors=_errors(cursor, shown[-_ERROR_STEPS:]),
     )

@@ -195,12 +195,16 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
     seen = _seen(cursor, _SPANS, [role for role in roles if leadership(role) == LEADS], now_ns)
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted, now_ns)
-    seen = seen or _seen(cursor, _SPANS, roles, now_ns) or _seen(cursor, _SAMPLES, roles, now_ns)
+    seen = seen or _seen(cursor, _SPANS, roles, now_ns)
+    has_spans = bool(seen)
+    seen = seen or _seen(cursor, _SAMPLES, roles, now_ns)
     if not seen:
         return "", []
     role = _leading_role(seen)
-    is_running = role in _live_roles(cursor, now_ns)
-    return role, _windows([one for one in seen if one.role == role], is_running=is_running)
+    # Metrics alone do not show how long the last step took.
+    has_last_end = has_spans and role not in live_roles(cursor, now_ns)
+    found = _windows([one for one in seen if one.role == role], has_ends=has_spans, has_last_end=has_last_end)
+    return role, found
 
 
 def finished_steps(cursor: Cursor, first: int, last: int, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
@@ -216,7 +220,7 @@ def step_range(cursor: Cursor) -> tuple[int | None, int | None]:
     return min(numbers, default=None), max(numbers, default=None)
 
 
-def _live_roles(cursor: Cursor, now_ns: int) -> set[str]:
+def live_roles(cursor: Cursor, now_ns: int) -> set[str]:
     """Return the roles that have a live process at a time of the server's clock."""
     return {
         role
@@ -231,7 +235,7 @@ def _counted_windows(cursor: Cursor, counted: list[CountedStep], now_ns: int) ->
     cursor.register("counted_steps", _integers(dict(columns)))
     seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()], now_ns)
     role = _leading_role(seen)
-    return role, _windows([one for one in seen if one.role == role], is_running=False)
+    return role, _windows([one for one in seen if one.role == role], has_ends=True, has_last_end=True)
 
 
 def _seen(cursor: Cursor, source: _StepRecords, roles: list[str], now_ns: int) -> list[_Seen]:
@@ -262,16 +266,22 @@ def _leading_role(seen: Iterable[_Seen]) -> str:
     return leading_role(by_role)
 
 
-def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
-    """Return the times of the leading role's steps; for a step that a resumed run repeated, the last time."""
+def _windows(seen: list[_Seen], *, has_ends: bool, has_last_end: bool) -> list[StepWindow]:
+    """Return the times of the leading role's steps; for a step that a resumed run repeated, the last time.
+
+    Args:
+        seen: The steps of the role.
+        has_ends: Whether the last record of a generation is the end of its last step.
+        has_last_end: The same for the last generation.
+    """
     found: dict[int, StepWindow] = {}
     last_generation = max(one.generation for one in seen)
     for generation in range(last_generation + 1):
         members = [one for one in seen if one.generation == generation]
         starts = [one.first_ns for one in members]
         end_ns = max(one.last_ns for one in members)
-        # Metrics alone do not show how long the last step took.
-        is_open = end_ns <= starts[-1] or (is_running and generation == last_generation)
+        has_end = has_last_end if generation == last_generation else has_ends
+        is_open = not has_end or end_ns <= starts[-1]
         for one, end in zip(members, [*starts[1:], None if is_open else end_ns], strict=True):
             found[one.step] = StepWindow(one.step, one.first_ns, end)
     return sorted(found.values(), key=lambda one: (one.start_ns, one.step))
