@@ -188,8 +188,19 @@ def test_a_run_of_metrics_alone_has_an_overview(page, runs):
 def test_an_ended_run_is_not_called_live(page, runs):
     page.goto("/?run=metrics-only")
     page.get_by_text("the run has ended").wait_for()
+    page.locator(".tile", has_text="Step time").wait_for()
+    assert page.locator(".tile", has_text="Running step").count() == 0
     page.goto("/?view=runs&run=metrics-only")
     page.get_by_role("row").filter(has_text="metrics-only").get_by_text("ended").wait_for()
+
+
+def test_views_of_spans_say_that_a_run_of_metrics_has_none(page, runs):
+    page.goto("/?view=ranks&run=metrics-only")
+    page.get_by_text("Nothing to compare by rank").wait_for()
+    page.goto("/?view=timeline&run=metrics-only")
+    message = page.get_by_text("No lanes yet")
+    message.wait_for()
+    assert message.bounding_box()["y"] < page.viewport_size["height"] / 2
 
 
 def test_the_step_of_a_run_is_that_of_the_leading_role(page, runs):

@@ -51,6 +51,14 @@ export default function Ranks({ run }: ViewProps) {
   const roles = [...new Set((data?.rows ?? []).map((row) => row.role))].sort();
   if (steps?.length === 0)
     return <EmptyState title="No steps yet" text="Ranks are compared by step: record steps with insight.step." />;
+  if (data?.names.length === 0 && hardware.length === 0)
+    return (
+      <EmptyState
+        title="Nothing to compare by rank"
+        text="Ranks are compared by their states and hardware: this run has recorded neither in its steps. Record states:"
+        code={'with insight.trace_state("update"):\n    ...'}
+      />
+    );
   return (
     <div className="view">
       <div className="toolbar">

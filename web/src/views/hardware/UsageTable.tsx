@@ -42,7 +42,7 @@ const COLUMNS: readonly Column<StateUsage>[] = [
   {
     key: "name",
     title: "State",
-    width: "minmax(120px, 1.4fr)",
+    width: "minmax(150px, 1.4fr)",
     value: (usage) => usage.name,
     render: (usage) => (
       <ViewLink view="timeline" state={{ search: usage.name }}>
@@ -54,12 +54,12 @@ const COLUMNS: readonly Column<StateUsage>[] = [
   figure(
     "busy",
     "Busy",
-    "100px",
+    "86px",
     (usage) => usage.utilization_ratio,
     (share) => <MeterCell share={share ?? 0}>{formatShare(share)}</MeterCell>,
   ),
   figure("memory", "Memory", "92px", (usage) => usage.memory_used_bytes, formatBytes),
   figure("energy", "Energy", "84px", (usage) => usage.energy_joules, formatEnergy),
-  figure("seconds", "Time", "84px", (usage) => usage.seconds, formatSeconds),
+  figure("seconds", "Time", "100px", (usage) => usage.seconds, formatSeconds),
   figure("gpus", "GPUs", "56px", (usage) => usage.gpus, formatCount),
 ];

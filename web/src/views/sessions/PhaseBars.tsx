@@ -38,12 +38,17 @@ export function PhaseBars({ session, axis, range, now }: Props) {
   );
 }
 
+/** The first and the last: there is no room for more. */
+function ends(values: readonly number[]): readonly number[] {
+  return values.length < 3 ? values : [values[0]!, values.at(-1)!];
+}
+
 /** The column header: its scale. */
 export function PhaseAxis({ axis, range }: { axis: GanttAxis; range: readonly [number, number] }) {
   const span = range[1] - range[0] || 1;
   return (
     <div className="phase-axis" aria-hidden="true">
-      {ticks(range[0], range[1], 2).map((tick) => (
+      {ends(ticks(range[0], range[1], 2)).map((tick) => (
         <span
           key={tick}
           className={tick - range[0] > span / 2 ? "is-before" : ""}
