@@ -185,6 +185,12 @@ def test_a_run_of_metrics_alone_has_an_overview(page, runs):
     page.locator(".tile", has_text="Step").filter(has_text="39").first.wait_for()
 
 
+def test_a_chosen_step_has_one_value_of_a_metric(page, runs):
+    page.goto("/?run=metrics-only&window=10-10")
+    page.locator(".tile", has_text="reward_mean").get_by_text("0.25", exact=True).wait_for()
+    page.locator(".panel header", has_text="reward_mean").get_by_text("0.25", exact=True).wait_for()
+
+
 def test_an_ended_run_is_not_called_live(page, runs):
     page.goto("/?run=metrics-only")
     page.get_by_text("the run has ended").wait_for()

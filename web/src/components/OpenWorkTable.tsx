@@ -85,7 +85,7 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
     {
       key: "where",
       title: "Task",
-      width: "minmax(70px, 1fr)",
+      width: "minmax(80px, 1fr)",
       render: (work) =>
         work.oldest_session_id === null ? (
           <span title={work.process_id}>{processTitle(work)}</span>

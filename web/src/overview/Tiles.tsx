@@ -7,6 +7,7 @@ import { reportFacts } from "../reportFacts";
 import { type Tone, toneOf } from "../tones";
 import { useAnswer } from "../useQuery";
 import { median, sumOf } from "../statistics";
+import { valueAt } from "./stepTimes";
 
 interface Props {
   run: string;
@@ -43,15 +44,15 @@ export function Tiles({ run, steps: known, pace, values, chosen, at }: Props) {
       {(["reward", "throughput", "staleness"] as const).map((wish) => {
         const name = chosen[wish];
         if (name === undefined) return null;
-        const { x, y } = values.get(name) ?? { x: [], y: [] };
-        const value = y[(at === undefined ? x.length : x.filter((step) => step <= at).length) - 1];
+        const points = values.get(name) ?? { x: [], y: [] };
+        const value = valueAt(points, at);
         const format = metricFormatter(name);
         return (
           <Tile
             key={wish}
             title={shorten(name, 28)}
             value={Number.isNaN(value) ? "NaN" : format(value)}
-            detail={at === undefined ? versus(y, format) : `at step ${formatCount(at)}`}
+            detail={at === undefined ? versus(points.y, format) : `at step ${formatCount(at)}`}
           />
         );
       })}

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Breakdown, Metric, Step } from "../api";
 import { type Severity, severityClass, toneOf } from "../tones";
 import { metricOf, otherMetrics } from "./chosenMetrics";
-import { barsOf, insideOf, stepSeconds } from "./stepTimes";
+import { barsOf, insideOf, stepSeconds, valueAt } from "./stepTimes";
 
 const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
   name,
@@ -99,4 +99,9 @@ describe("metrics of the overview", () => {
     expect(otherMetrics(listed, ["reward"], 2)).toEqual(["loss", "kl"]);
     expect(otherMetrics(listed, ["reward"], 9)).toEqual(["loss", "kl", "zeta"]);
   });
+});
+
+test("a value is that of the chosen step, or else the last one", () => {
+  const points = { x: [3, 4, 6], y: [0.1, 0.2, 0.3] };
+  expect([undefined, 6, 5, 4, 2].map((step) => valueAt(points, step))).toEqual([0.3, 0.3, 0.2, 0.2, undefined]);
 });

@@ -93,3 +93,8 @@ export function comparisonText({ step, start_ns, end_ns, usual_ns, neighbors, ph
       : `: ${most.name} took ${formatDuration(most.wall_ns)}, usually ${formatDuration(most.usual_ns)}`;
   return `${took}, ${formatDuration(Math.abs(more))} ${more > 0 ? "longer" : "shorter"} than usual${cause}.`;
 }
+
+/** The value of a series at a step, or the latest before it; the last one without a step. */
+export function valueAt({ x, y }: Readonly<Record<"x" | "y", readonly number[]>>, step?: number): number | undefined {
+  return y[(step === undefined ? x.length : x.filter((one) => one <= step).length) - 1];
+}

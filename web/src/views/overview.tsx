@@ -15,7 +15,7 @@ import { ComparisonPanel } from "../overview/ComparisonPanel";
 import { CriticalPathPanel } from "../overview/CriticalPathPanel";
 import { StepPanel } from "../overview/StepPanel";
 import { StepStrip } from "../overview/StepStrip";
-import { lastShown, wholeSteps } from "../overview/stepTimes";
+import { lastShown, valueAt, wholeSteps } from "../overview/stepTimes";
 import { usePace } from "../overview/usePace";
 import { colorOfIndex } from "../colors";
 import { useSavedViews } from "../savedViews";
@@ -82,6 +82,7 @@ export default function Overview({ run }: ViewProps) {
             key={name}
             name={name}
             points={byStep.get(name) ?? NO_POINTS}
+            at={chosenSteps?.last}
             color={colorOfIndex(place)}
             band={band}
             onSteps={onSteps}
@@ -123,18 +124,21 @@ function averageOf({ average }: { average: number | null }): number {
 interface MetricPanelProps {
   name: string;
   points: Points;
+  /** The step whose value to show; undefined for the latest. */
+  at: number | undefined;
   color: string;
   band: readonly [number, number] | null;
   onSteps: (first: number, last: number) => void;
 }
 
-function MetricPanel({ name, points, color, band, onSteps }: MetricPanelProps) {
+function MetricPanel({ name, points, at, color, band, onSteps }: MetricPanelProps) {
   const format = metricFormatter(name);
+  const value = valueAt(points, at);
   const series = useMemo(() => [{ label: name, values: points.y, color }], [name, points, color]);
   return (
     <Panel
       title={shorten(name, 60)}
-      value={Number.isNaN(points.y.at(-1)) ? "NaN" : format(points.y.at(-1))}
+      value={Number.isNaN(value) ? "NaN" : format(value)}
       className="span-4"
       actions={
         <ViewLink view="metrics" state={{ metric: name, axis: "step" }}>
