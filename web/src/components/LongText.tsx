@@ -1,4 +1,4 @@
-const TAIL = 8;
+const TAIL = 5;
 
 interface Props {
   text: string;
@@ -9,7 +9,7 @@ interface Props {
 
 /** An id or a name on one line. Without room for all of it, its end stays visible: long ids often differ only there. */
 export function LongText({ text, title = text, className = "" }: Props) {
-  const place = text.length > 2 * TAIL ? text.length - TAIL : text.length;
+  const place = text.length > TAIL ? text.length - TAIL : text.length;
   return (
     <span className={`long-text ${className}`} title={title ?? undefined}>
       <span>{text.slice(0, place)}</span>
