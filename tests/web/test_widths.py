@@ -89,6 +89,7 @@ def test_sessions(page, width):
     titles = ("Status", "Step", "Reward", "Total", "Queue", "Generate", "Tools", "Tokens", "Turns", "Rank", "Version")
     assert cut_off(table, *titles, "Submitted") == []
     expect(table.get_by_text("00019", exact=True)).to_have_count(2)  # of the session and of the task
+    assert SESSION.format(19) in table.inner_text()  # copied as one word
     assert scrolls(table) == (width < 1440)
     work = page.get_by_role("table", name="Suspect open work")
     expect(work.get_by_text("11 min")).to_be_visible()

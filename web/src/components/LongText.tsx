@@ -11,7 +11,7 @@ interface Props {
 export function LongText({ text, title = text, className = "" }: Props) {
   const place = text.length > TAIL ? text.length - TAIL : text.length;
   return (
-    <span className={`long-text ${className}`} title={title ?? undefined}>
+    <span className={`long-text ${className}`} title={title ?? undefined} aria-label={text}>
       <span>{text.slice(0, place)}</span>
       <span>{text.slice(place)}</span>
     </span>

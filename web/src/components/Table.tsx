@@ -226,8 +226,10 @@ function TableHead<Row>({
                   onSort({ key: column.key, descending: isSorted ? !sort.descending : column.align === "right" })
                 }
               >
-                {column.title}
-                <span className="sort-mark">{isSorted ? (sort.descending ? "▾" : "▴") : ""}</span>
+                <span className="sort-title">
+                  {column.title}
+                  <span className="sort-mark">{isSorted ? (sort.descending ? "▾" : "▴") : ""}</span>
+                </span>
               </button>
             ) : (
               column.title
