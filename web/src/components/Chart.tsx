@@ -8,7 +8,7 @@ import { markText, useMarks } from "../marks";
 import { token, useTheme } from "../theme";
 import { type Formatter, formatCount, formatMoment, formatNumber, tickTexts } from "../units";
 import { type Overlay, drawOverlay, marksNear } from "./chartOverlay";
-import { xRange } from "./chartScale";
+import { axisWidth, xRange } from "./chartScale";
 
 export interface ChartSeries {
   label: string;
@@ -273,7 +273,7 @@ function options(
       {
         ...axis,
         ...(callbacks.current.isBinary === true ? { incrs: BINARY_STEPS } : {}),
-        size: 62,
+        size: (_plot, labels) => axisWidth(labels),
         space: height < 150 ? 22 : 32,
         values: (_plot, ticks) => ticks.map((tick) => (callbacks.current.format ?? formatNumber)(tick)),
       },

@@ -12,3 +12,8 @@ export function xRange(x: ArrayLike<number>, kind: "time" | "step", isBars: bool
   if (isBars) return [from - BAR_MARGIN, to + BAR_MARGIN];
   return from === to ? [from - AROUND[kind], to + AROUND[kind]] : [from, to];
 }
+
+/** The width of an axis with these labels, in pixels: the same for most charts, so that they line up. */
+export function axisWidth(labels: readonly string[] | null): number {
+  return Math.max(62, ...(labels ?? []).map((label) => 14 + 6.4 * label.length));
+}
