@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
     @property
     def absent(self) -> int:
-        """The number that stands for an absent value."""
+        """The number that means absent."""
         return NO_STEP if self.kind == "step" else 0
 
 
