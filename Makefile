@@ -114,10 +114,10 @@ dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards
 
 screenshots: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Take the pictures in docs/pictures
-	$(BIN)/python scripts/make-screenshots docs/pictures $(ARGS)
+	PYTHONPATH=. $(BIN)/python scripts/make-screenshots docs/pictures $(ARGS)
 
 guide-pictures: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web $(STAMPS)/frameworks ## Take the pictures of the frameworks' guides
-	$(BIN)/python scripts/make-guide-pictures docs/pictures --frameworks $(FRAMEWORKS) $(ARGS)
+	PYTHONPATH=. $(BIN)/python scripts/make-guide-pictures docs/pictures --frameworks $(FRAMEWORKS) $(ARGS)
 
 bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)
