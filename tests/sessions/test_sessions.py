@@ -17,6 +17,17 @@ from rl_insight.testing import START_NS, CaptureMonitor
 START = START_NS / 1e9
 
 
+def test_a_second_start_of_an_execution_that_runs_does_not_count(insight_capture, only_record):
+    clock = insight_capture.clock
+    with insight.session() as session:
+        for name in ("execution_start", "execution_start", "execution_end", "execution_start", "execution_end"):
+            session.mark(name)
+            clock.advance(0.5)
+    record = only_record(insight_capture)
+    starts = [phase["start_ts"] - START for phase in record["phases"]["execution"]]
+    assert (starts, record["execution_s"], record["total_s"]) == ([0.0, 1.5], 1.5, 2.5)
+
+
 def test_the_sample_record_of_the_design_is_reproduced_field_by_field(insight_capture, only_record):
     clock = insight_capture.clock
     stats = {"accepted": 8, "enqueued": 192, "rejected": 0, "running": 56}

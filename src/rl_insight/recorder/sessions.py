@@ -191,12 +191,13 @@ class Session(Span, gc=False, eq=False):
         """Mark a point in the session's lifecycle; only the first call for each name counts.
 
         The names are `submitted` (its start, unless marked), `enqueued`, `execution_start` and `execution_end` (a phase
-        `execution`), `consumed`.
+        `execution`, which can start again after its end), `consumed`.
         """
         self.submit()
         if name in _EXECUTION_MARKS:
             if name == "execution_start":
-                self.open_phase(EXECUTION)
+                if not self.has_open_phase(EXECUTION):
+                    self.open_phase(EXECUTION)
             else:
                 self.close_phase(EXECUTION)
             return
