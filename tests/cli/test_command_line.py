@@ -83,6 +83,7 @@ def test_a_missing_dependency_is_a_sentence_and_code_2(tmp_path):
 def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     done = run("server", "start", "--detach", *FREE_PORTS, "--data-dir", str(data_dir))
     assert done.returncode == 0, done.stderr
+    assert f"`rl-insight server stop --data-dir {data_dir}` stops it" in done.stdout
     assert "runs in the background" in done.stdout
     again = run("server", "start", "--detach", *FREE_PORTS, "--data-dir", str(data_dir))
     assert again.returncode == 0

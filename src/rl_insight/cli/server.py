@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 import sys
 import time
@@ -149,7 +150,8 @@ def _start_detached(
         warn(output.read_text(errors="replace").strip())
         return child.returncode if child.returncode in {1, 2} else 1
     _announce(record)
-    say("It runs in the background: `rl-insight server stop` stops it.")
+    where = "" if directory == directory_of(None) else f" --data-dir {shlex.quote(str(directory))}"
+    say(f"It runs in the background: `rl-insight server stop{where}` stops it.")
     return 0
 
 
