@@ -1,5 +1,6 @@
 """`rl-insight import`: into a data directory, and through a server."""
 
+import gzip
 import json
 import os
 import signal
@@ -38,6 +39,18 @@ def shown(capsys, run):
     capsys.readouterr()
     assert main(["runs", "show", run, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_an_incomplete_compressed_file_comes_in_as_far_as_it_goes_and_is_an_error(data_dir, tmp_path, capsys):
+    packed = gzip.compress(b"".join(map(session, range(100))))
+    file = tmp_path / "sessions-r0.jsonl.gz"
+    file.write_bytes(packed[: len(packed) // 2])
+    assert main(["import", str(file), "--run", "r"]) == 1
+    assert f"the gzip data of {file} ends too early, after" in capsys.readouterr().err
+    assert 0 < shown(capsys, "r")["sessions"] < 100
+    file.write_bytes(packed)
+    assert main(["import", str(file), "--run", "r"]) == 0
+    assert shown(capsys, "r")["sessions"] == 100
 
 
 def test_files_come_in_once_and_bad_lines_are_reported(data_dir, tmp_path, capsys):

@@ -336,12 +336,79 @@ def test_large_files_are_read_in_portions(tmp_path, samples, import_path, fetch)
 
 
 def test_a_damaged_gzip_file_gives_what_is_readable(tmp_path, samples, import_path, fetch):
-    packed = gzip.compress(samples.lines(samples.session(number) for number in range(2000)))
+    content = samples.lines(samples.session(number) for number in range(200))
+    packed = bytearray(gzip.compress(content))
+    packed[-6] ^= 1  # in the checksum
     file = tmp_path / "x.jsonl.gz"
-    file.write_bytes(packed[: len(packed) - 100])
+    file.write_bytes(packed)
     summary = import_path(file, run_id="r")
-    assert summary.partial == 1
-    assert fetch("r", "SELECT count(*) >= 0 FROM sessions") == [(True,)]
+    assert 150 < summary.records <= 200
+    assert (summary.bad, summary.partial) == (0, 0)
+    assert f"the gzip data of {file} is damaged: reading failed after " in summary.damaged[0]
+    assert fetch("r", "SELECT count(*) FROM sessions") == [(summary.records,)]
+
+
+def packed_lines(samples, suffix, count=4000):
+    """Return lines whose compressed form is cut in many places, and that form."""
+    content = samples.lines(samples.session(n) | {"reason": f"{hash((n, 7)):x}" * 20} for n in range(count))
+    return content, bytes(gzip.compress(content) if suffix == "gz" else cramjam.zstd.compress(content))
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_truncated_compressed_file_gives_what_is_there_and_the_rest_later(
+    suffix, tmp_path, samples, import_path, fetch
+):
+    _, packed = packed_lines(samples, suffix)
+    file = tmp_path / f"x.jsonl.{suffix}"
+    known = 0
+    for share in (3, 2):
+        file.write_bytes(packed[: len(packed) // share])
+        summary = import_path(file, run_id="r")
+        assert (summary.bad, summary.partial) == (0, 0)
+        assert "ends too early" in summary.damaged[0]
+        ((now,),) = fetch("r", "SELECT count(*) FROM sessions")
+        assert known < now < 4000
+        known = now
+    file.write_bytes(packed)
+    assert import_path(file, run_id="r").damaged == []
+    assert fetch("r", COUNTS) == [(16_000, 4000, 0)]
+
+
+def test_a_truncated_compressed_trace_gives_what_is_there_and_the_rest_later(tmp_path, import_path, fetch):
+    events = [CHROME_EVENTS[1] | {"ts": 1_767_225_600_000_000 + n, "args": {"n": hash((n, 7))}} for n in range(12_000)]
+    packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
+    file = tmp_path / "x.json.gz"
+    file.write_bytes(packed[: len(packed) // 2])
+    assert "ends too early" in import_path(file, run_id="r").damaged[0]
+    ((known,),) = fetch("r", "SELECT count(*) FROM spans")
+    assert 0 < known < 12_000
+    file.write_bytes(packed)
+    assert import_path(file, run_id="r").damaged == []
+    assert fetch("r", "SELECT count(*), count(DISTINCT start_ns) FROM spans") == [(12_000, 12_000)]
+
+
+def test_a_compressed_file_without_any_content_is_reported_as_damaged(tmp_path, samples, import_path):
+    _, packed = packed_lines(samples, "zst")
+    file = tmp_path / "x.jsonl.zst"
+    file.write_bytes(packed[:100])
+    with pytest.raises(ExchangeError, match=r"the zstd data of .* ends too early, after 0 bytes"):
+        import_path(file, run_id="r")
+    summary = import_path(tmp_path, run_id="r")
+    assert (len(summary.damaged), summary.skipped) == (1, [])
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_compressed_file_that_pauses_while_it_is_written_is_followed_to_its_end(
+    suffix, tmp_path, samples, follow, fetch, wait_until, runs
+):
+    _, packed = packed_lines(samples, suffix)
+    file = tmp_path / f"x.jsonl.{suffix}"
+    file.write_bytes(packed[: len(packed) // 2])
+    follow(file, run_id="r")
+    wait_until(lambda: runs.file_of("r").exists() and fetch("r", "SELECT count(*) > 0 FROM sessions") == [(True,)])
+    with file.open("ab") as stream:
+        stream.write(packed[len(packed) // 2 :])
+    wait_until(lambda: fetch("r", COUNTS) == [(16_000, 4000, 0)])
 
 
 def test_a_directory_is_read_whole_and_strange_files_are_named(tmp_path, samples, import_path):

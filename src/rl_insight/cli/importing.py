@@ -86,6 +86,8 @@ def import_(
         say_json(summary)
     else:
         _describe(summary)
+    if summary.damaged and not follow:
+        raise typer.Exit(1)
 
 
 def _follow(importer: Importer, path: Path) -> None:
@@ -116,6 +118,10 @@ def _describe(summary: ImportSummary) -> None:
         warn(f"{counted(summary.bad, 'record')} could not be read. The first: {'; '.join(summary.problems)}")
     if summary.partial:
         warn(f"{counted(summary.partial, 'file')} with a truncated last record.")
+    for damage in summary.damaged[:_NAMED]:
+        warn(f"{damage}.")
+    if len(summary.damaged) > _NAMED:
+        warn(f"{counted(len(summary.damaged), 'compressed file')} are damaged in total.")
     if summary.skipped:
         shown = ", ".join(summary.skipped[:_NAMED])
         more = " ..." if len(summary.skipped) > _NAMED else ""

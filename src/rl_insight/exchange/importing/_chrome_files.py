@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from rl_insight.exchange.importing._files import DAMAGED_FILE, open_file
+from rl_insight.exchange.importing._cuts import CutBook
+from rl_insight.exchange.importing._files import open_file
 from rl_insight.exchange.importing.readers.base import Counts, decoded
 from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.schema import Batch
@@ -23,10 +24,11 @@ _BASE_KEY = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
 
 
-def read_chrome_file(path: Path, reader: ChromeReader) -> Iterator[tuple[list[Batch], int]]:
+def read_chrome_file(path: Path, reader: ChromeReader, book: CutBook) -> Iterator[tuple[list[Batch], int]]:
     """Yield the batches of a trace in portions, each with the number of bytes read so far.
 
-    The file is read twice: names of processes and threads may follow the events that need them.
+    The file is read twice: names of processes and threads may follow the events that need them. The cuts of a
+    truncated document are numbers of events.
     """
     with open_file(path) as stream:
         document = _Document(stream, Counts())
@@ -35,12 +37,22 @@ def read_chrome_file(path: Path, reader: ChromeReader) -> Iterator[tuple[list[Ba
                 for event in decoded(raw, reader.decoder, Counts()):
                     reader.names.note(event)
         reader.base_ns = document.base_ns
-    counts = reader.context.counts
+    context, taken = reader.context, 0
+    counts = context.counts
     with open_file(path) as stream:
         document = _Document(stream, counts)
         events = (event for raw in document.events() for event in decoded(raw, reader.decoder, counts))
-        while portion := list(islice(events, _PORTION_EVENTS)):
+        while True:
+            cut = next((cut for cut in book.of(context.identity) if cut > taken), taken + _PORTION_EVENTS)
+            wanted = min(cut - taken, _PORTION_EVENTS)
+            portion = list(islice(events, wanted))
+            taken += len(portion)
+            if len(portion) < wanted and (counts.partial or stream.damage):
+                book.add(context.identity, taken)
+            if not portion:
+                break
             yield list(reader.convert_records(portion)), document.consumed
+        context.note_damage(stream.damage)
 
 
 class _Document:
@@ -99,10 +111,7 @@ class _Document:
             self.base_ns = min(int(match[1]), LAST_TIME_NS)
 
     def _read(self) -> bytes:
-        try:
-            block = self._stream.read(_BLOCK_BYTES)
-        except DAMAGED_FILE:
-            return b""
+        block = self._stream.read(_BLOCK_BYTES)
         self.consumed += len(block)
         return block
 

@@ -11,7 +11,7 @@ import msgspec
 
 from rl_insight.exchange.importing._chrome_files import read_chrome_file
 from rl_insight.exchange.importing._cuts import CutBook
-from rl_insight.exchange.importing._files import DAMAGED_FILE, is_compressed, open_file, portions
+from rl_insight.exchange.importing._files import damage_of, is_compressed, open_file, portions
 from rl_insight.exchange.importing._framings import read_record_file
 from rl_insight.exchange.importing.formats import FORMATS
 from rl_insight.exchange.importing.readers.base import UNDECODABLE, FileContext
@@ -26,7 +26,8 @@ class FileImport:
     """One file on its way into a run, and how much of it has been read.
 
     `send` is called with the file, the batches of a portion, and the number of bytes that they were read from. A
-    document cannot be read before it is complete.
+    document cannot be read before it is complete. A compressed file is read whenever it has stopped growing: as far as
+    it can be read, and later from there on.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class FileImport:
         self._head = _raw_head(path)
         self._changed_ns = -1
         self._seen_size = -1
+        self._read_size = -1
         self._is_done = False
 
     def was_rewritten(self, path: Path, size: int, changed_ns: int) -> bool:
@@ -73,20 +75,29 @@ class FileImport:
             self._advance_lines(is_final=is_final)
 
     def _advance_unfollowed(self, *, is_final: bool) -> None:
-        """Import a file that cannot be followed, once it has stopped growing."""
+        """Import a file that cannot be followed line by line, once it has stopped growing."""
         size = self.path.stat().st_size
         is_settled = size == self._seen_size
         self._seen_size = size
-        if self._is_done or not (is_final or is_settled):
+        if self._is_done or size == self._read_size or not (is_final or is_settled):
             return
-        self._is_done = True
+        self._read_size = size
         if not self._is_document:
             self._advance_lines(is_final=True)
-        elif isinstance(self._reader, ChromeReader):
-            self._deliver_all(read_chrome_file(self.path, self._reader))
-        else:  # an OTLP request over many lines; it is small, or it would have been split into several
-            with open_file(self.path) as stream:
-                data = stream.read(_MAX_DOCUMENT_BYTES)
+            return
+        self.context.note_damage(damage_of(self.path))
+        if is_final or not self.context.counts.damaged:
+            self._is_done = True
+            self._read_document()
+
+    def _read_document(self) -> None:
+        if isinstance(self._reader, ChromeReader):
+            self._deliver_all(read_chrome_file(self.path, self._reader, self._book))
+            return
+        # An OTLP request over many lines; it is small, or it would have been split into several.
+        with open_file(self.path) as stream:
+            data = stream.read(_MAX_DOCUMENT_BYTES)
+        if not self.context.counts.damaged:
             self._deliver(list(self._reader.convert(data.replace(b"\n", b" "))), len(data))
 
     def _deliver_all(self, portions_with_ends: Iterable[tuple[list[Batch], int]]) -> None:
@@ -98,23 +109,22 @@ class FileImport:
         self._offset = end
 
     def _advance_lines(self, *, is_final: bool) -> None:
-        try:
-            with open_file(self.path) as stream:
-                if self._offset:
-                    stream.seek(self._offset)
-                for portion in portions(stream, self._offset, self._book.of(self.context.identity)):
-                    if portion.is_partial:
-                        if is_final:
-                            self._take_partial(portion.data, portion.end)
-                        break
-                    if portion.skipped:
-                        self.context.counts.note_bad("a line is too long", count=portion.skipped)
-                    if portion.is_last:
-                        self._book.add(self.context.identity, portion.end)
-                    self._deliver(self._converted(portion.data), portion.end)
-                    del portion  # its memory is reused for the next one, which halves the cost of reading
-        except DAMAGED_FILE:
-            self.context.counts.partial += 1
+        self.context.counts.partial = 0  # the truncated line may be complete now
+        with open_file(self.path) as stream:
+            if self._offset:
+                stream.seek(self._offset)
+            for portion in portions(stream, self._offset, self._book.of(self.context.identity)):
+                if portion.is_partial:
+                    if is_final and stream.damage is None:
+                        self._take_partial(portion.data, portion.end)
+                    break
+                if portion.skipped:
+                    self.context.counts.note_bad("a line is too long", count=portion.skipped)
+                if portion.is_last:
+                    self._book.add(self.context.identity, portion.end)
+                self._deliver(self._converted(portion.data), portion.end)
+                del portion  # its memory is reused for the next one, which halves the cost of reading
+            self.context.note_damage(stream.damage)
 
     def _converted(self, data: bytes) -> list[Batch]:
         with collector_paused():
@@ -159,6 +169,6 @@ def is_document(file: Path) -> bool:
         try:
             first = stream.readline(_MAX_DOCUMENT_BYTES)
             msgspec.json.decode(first)
-        except (*UNDECODABLE, *DAMAGED_FILE):
+        except UNDECODABLE:
             return True
     return False

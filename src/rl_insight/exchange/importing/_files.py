@@ -8,15 +8,14 @@ while it was still growing, the end of the last portion is a *cut*: it is record
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import cramjam
 import msgspec
@@ -26,8 +25,9 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 HEAD_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-DAMAGED_FILE = (EOFError, zlib.error, gzip.BadGzipFile, cramjam.DecompressionError)
-"""Exceptions raised by reading a damaged or unfinished compressed file."""
+_GZIP_WITH_HEADER = 31
+_BLOCK_BYTES = 16 * 1024
+"""Bytes uncompressed at once: at most this much content before the damage in a file is lost."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -44,12 +44,126 @@ class Portion(msgspec.Struct, frozen=True):
     """Lines left out because they are too long."""
 
 
-def open_file(path: Path) -> BinaryIO:
+class Content(io.BufferedReader):
+    """The uncompressed content of a file; that of a damaged compressed file ends where the damage begins."""
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with the compressed file, once everything before that has been read."""
+        return self.raw.damage if isinstance(self.raw, _Uncompressed) else None
+
+
+def open_file(path: Path) -> Content:
     """Open a file for reading, uncompressed; the content of a Zstandard file is held in memory."""
     magic = _magic(path)
     if magic == _ZSTD_MAGIC:
-        return io.BytesIO(cramjam.zstd.decompress(path.read_bytes()))
-    return cast("BinaryIO", gzip.open(path, "rb")) if magic.startswith(_GZIP_MAGIC) else path.open("rb")
+        return Content(_Uncompressed(_zstd_blocks(path), f"the zstd data of {path}"))
+    if magic.startswith(_GZIP_MAGIC):
+        return Content(_Uncompressed(_gzip_blocks(path), f"the gzip data of {path}"))
+    return Content(io.FileIO(path))
+
+
+class _DamageError(Exception):
+    """A compressed file cannot be read any further."""
+
+
+_ENDS_EARLY = "ends too early, after {position:,} bytes of content. Importing the complete file adds the rest"
+_IS_DAMAGED = (
+    "is damaged: reading failed after {position:,} bytes of content, and records before that may be wrong too. "
+    "Import an intact copy into a new run"
+)
+
+
+class _Uncompressed(io.RawIOBase):
+    """Blocks of uncompressed content as a file that can be read forward."""
+
+    def __init__(self, blocks: Generator[bytes, None, None], name: str) -> None:
+        self._blocks = blocks
+        self._name = name
+        self._rest = memoryview(b"")
+        self._position = 0
+        self.damage: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if whence != io.SEEK_SET or offset < self._position:
+            raise io.UnsupportedOperation("a compressed file is read forward")
+        while self._position < offset and self._fill():
+            self._take(offset - self._position)
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._fill():
+            return 0
+        data = self._take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _fill(self) -> bool:
+        """Return whether there is content left."""
+        try:
+            while not self._rest and self.damage is None:
+                self._rest = memoryview(next(self._blocks))
+        except StopIteration:
+            return False
+        except _DamageError as error:
+            self.damage = f"{self._name} {str(error).format(position=self._position)}"
+        return bool(self._rest)
+
+    def _take(self, size: int) -> memoryview:
+        data, self._rest = self._rest[:size], self._rest[size:]
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        self._blocks.close()
+        super().close()
+
+
+def _gzip_blocks(path: Path) -> Generator[bytes, None, None]:
+    """Yield the content of a gzip file, which may consist of several members."""
+    with path.open("rb") as stream:
+        while packed := stream.read(_BLOCK_BYTES).lstrip(b"\0"):  # members may be padded with zeros
+            while packed:
+                member = zlib.decompressobj(_GZIP_WITH_HEADER)
+                while not member.eof:
+                    if not packed:
+                        packed = stream.read(_BLOCK_BYTES)
+                    yield _unpacked(member, packed)
+                    packed = member.unconsumed_tail
+                packed = member.unused_data.lstrip(b"\0")
+
+
+def _unpacked(member: zlib._Decompress, packed: bytes) -> bytes:
+    """Return the next content of a gzip member."""
+    try:
+        found = member.decompress(packed, _BLOCK_BYTES)
+    except zlib.error as error:
+        raise _DamageError(_IS_DAMAGED) from error
+    if not packed and not found and not member.eof:
+        raise _DamageError(_ENDS_EARLY)
+    return found
+
+
+def _zstd_blocks(path: Path) -> Generator[bytes, None, None]:
+    content = cramjam.Buffer()
+    damage: Exception | None = None
+    try:
+        cramjam.zstd.decompress_into(path.read_bytes(), content)
+    except cramjam.DecompressionError as error:
+        damage = error
+    content.seek(0)
+    yield content.read()
+    if damage is not None:
+        raise _DamageError(_ENDS_EARLY if "incomplete" in str(damage) else _IS_DAMAGED) from damage
 
 
 def is_compressed(path: Path) -> bool:
@@ -64,12 +178,17 @@ def _magic(path: Path) -> bytes:
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """Return the first bytes of a file, uncompressed; empty for a damaged compressed file."""
-    try:
-        with open_file(path) as stream:
-            return stream.read(size)
-    except DAMAGED_FILE:
-        return b""
+    """Return the first bytes of a file, uncompressed."""
+    with open_file(path) as stream:
+        return stream.read(size)
+
+
+def damage_of(path: Path) -> str | None:
+    """Return what is wrong with a compressed file; None if it is complete, or not compressed."""
+    with open_file(path) as stream:
+        while is_compressed(path) and stream.read(PORTION_BYTES):
+            pass
+        return stream.damage
 
 
 def uncompressed_name(name: str) -> str:

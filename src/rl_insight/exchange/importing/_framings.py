@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing._cuts import CutBook
-from rl_insight.exchange.importing._files import DAMAGED_FILE, PORTION_BYTES, open_file
+from rl_insight.exchange.importing._files import PORTION_BYTES, open_file
 from rl_insight.exchange.importing.readers.base import Counts, Reader
 from rl_insight.schema import Batch, frame, read_frames
 from rl_insight.schema.framing import TruncatedFrameError
@@ -56,15 +56,13 @@ def read_record_file(
     size, offset = 0, start
     with open_file(path) as stream:
         stream.seek(start)
-        try:
-            for record, offset in framing(stream, start, context.counts):
-                records.append(record)
-                size += len(record)
-                if size >= PORTION_BYTES or offset in cuts:
-                    yield list(reader.convert_records(records)), offset
-                    records, size = [], 0
-        except DAMAGED_FILE:
-            context.counts.partial += 1
+        for record, offset in framing(stream, start, context.counts):
+            records.append(record)
+            size += len(record)
+            if size >= PORTION_BYTES or offset in cuts:
+                yield list(reader.convert_records(records)), offset
+                records, size = [], 0
+        context.note_damage(stream.damage)
     if records:
         if reader.numbers_batches:
             book.add(context.identity, offset)

@@ -14,7 +14,7 @@ from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing import formats
 from rl_insight.exchange.importing._cuts import CutBook
 from rl_insight.exchange.importing._file_import import FileImport, collector_paused, is_document
-from rl_insight.exchange.importing._files import HEAD_BYTES, identity_of, read_head, uncompressed_name
+from rl_insight.exchange.importing._files import HEAD_BYTES, damage_of, identity_of, read_head, uncompressed_name
 from rl_insight.exchange.importing._framings import first_record
 from rl_insight.exchange.importing.destinations import Destination
 from rl_insight.exchange.importing.readers.base import Counts, FileContext
@@ -131,10 +131,16 @@ class Importer:
             return  # rotated away in the meantime
 
     def _skip(self, file: Path, *, is_alone: bool) -> None:
+        damage = damage_of(file)
+        if is_alone and damage is not None:
+            raise ExchangeError(f"cannot import {file}: {damage}.")
         if is_alone and file.stat().st_size:
             raise ExchangeError(
                 f"cannot import {file}: its format is unknown. Set --format to one of {', '.join(formats.FORMATS)}."
             )
+        if damage is not None:
+            self._summary.damaged.append(damage)
+            return
         self._summary.skipped.append(str(file))
 
     def _open(self, file: Path, root: Path, *, is_growing: bool = False) -> FileImport | None:

@@ -34,6 +34,8 @@ class Counts(msgspec.Struct, kw_only=True):
     bad: int = 0
     partial: int = 0
     """Truncated last records, as in a file that is still being written."""
+    damaged: list[str] = []
+    """Compressed files that are damaged or incomplete, and how much of each could be read."""
     problems: list[str] = []
     """The first few errors, for people."""
 
@@ -49,6 +51,7 @@ class Counts(msgspec.Struct, kw_only=True):
         self.records += other.records
         self.bad += other.bad
         self.partial += other.partial
+        self.damaged = self.damaged + other.damaged
         self.problems = (self.problems + other.problems)[:_MAX_PROBLEMS]
 
 
@@ -142,6 +145,12 @@ class FileContext:
             self._reported[batch.process.process_id] = self.counts.bad
             batch.losses = [*batch.losses, Loss(kind="records", reason="unreadable", count=self.counts.bad)]
         return batch
+
+    def note_damage(self, damage: str | None) -> None:
+        """Record what is wrong with the file's compression, if anything; a truncated last record is part of that."""
+        self.counts.damaged = [] if damage is None else [damage]
+        if damage is not None:
+            self.counts.partial = 0
 
     def wall_ns(self, seconds: float) -> int:
         """Return a time in seconds as nanoseconds since 1970.
