@@ -10,6 +10,8 @@ import pytest
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.exporting.exporter import WRITERS, export_run
 from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.schema import BatchBuilder, Process
+from rl_insight.sessions.model import STATUSES
 
 SPANS = """
     SELECT * EXCLUDE (process_id) FROM (SELECT * FROM spans UNION ALL SELECT * FROM open_spans)
@@ -43,14 +45,45 @@ def test_otlp_comes_in_again(tmp_path, recorded, import_path, fetch):
     export_run(recorded, "otlp", file)
     summary = import_path(file, run_id="again")
     assert (summary.bad, summary.formats) == (0, {"otlp": 1})
-    ended = f"SELECT {COLUMNS}, error, role, rank FROM spans ORDER BY span_id"
-    assert fetch("again", f"SELECT * FROM ({ended}) WHERE name <> 'toolcall'") == fetch("recorded", ended)
+    for table in ("spans", "open_spans"):
+        spans = f"SELECT {COLUMNS}, error, role, rank FROM {table} ORDER BY span_id"
+        assert fetch("recorded", spans)
+        assert fetch("again", spans) == fetch("recorded", spans)
+    assert fetch("again", SESSIONS) == fetch("recorded", SESSIONS)
     assert fetch("again", "SELECT name, step, lane FROM events") == [("weights", 1, "slot_0")]
     assert fetch("again", "SELECT message, level FROM logs") == [("bad </script> line", 40)]
     values = "SELECT name, kind, value::VARCHAR FROM samples ORDER BY 1, time_ns"
     assert fetch("again", values) == fetch("recorded", values)
     buckets = "SELECT count, sum, min, max, codes, counts FROM histograms"
     assert fetch("again", buckets) == fetch("recorded", buckets)
+
+
+def test_otlp_keeps_the_outcome_and_the_fields_of_every_session(tmp_path, runs, samples, import_path, fetch):
+    builder = BatchBuilder()
+    for number, status in enumerate(STATUSES):
+        at = samples.begin_s + number
+        record = {"submit_ts": at, "enqueue_ts": at + 0.25, "reason": "because", "reward": 0.5, "tokens": 7, "step": 3}
+        record |= {"group_id": "g", "model_version": "v1", "counters": {"turns": 2.0}, "rollout_stats": {"a": [1]}}
+        if status != "pending":
+            record["finalized_ts"] = at + 4.5
+        builder.add_session(
+            session_id=f"s{number}", task_id="gsm8k", status=status, time_ns=samples.begin_ns + number * 10**9,
+            record=json.dumps(record),
+        )  # fmt: skip
+        builder.add_span(
+            span_id=number + 1, trace=(1, number), name="generate", start_ns=samples.begin_ns + number * 10**9,
+            duration_ns=-1 if status == "pending" else 10**9, status="open" if status == "pending" else "ok",
+            session_id=f"s{number}", segment="phase",
+        )  # fmt: skip
+    process = Process(process_id="p", run_id="r", host="h", pid=1, role="rollout", rank=2)
+    with runs.open("r", create=True) as store:
+        store.commit([builder.build(process, sequence=1, sent_ns=0)])
+        export_run(store, "otlp", tmp_path / "run.json")
+    import_path(tmp_path / "run.json", run_id="again")
+    outcomes = fetch("again", "SELECT status, task_id, reward, reason, queue_wait_s FROM sessions ORDER BY session_id")
+    assert outcomes == [(status, "gsm8k", 0.5, "because", 0.25) for status in STATUSES]
+    assert fetch("again", SESSIONS) == fetch("r", SESSIONS)
+    assert fetch("again", "SELECT count(*) FROM logs") == [(0,)]
 
 
 def test_otlp_names_the_run_as_the_proposal_does(tmp_path, recorded):

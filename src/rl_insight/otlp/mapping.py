@@ -48,6 +48,12 @@ OTHER_LANE: Final = "lane"
 EVENT_SEGMENT: Final = "event"
 """The segment of an event that is sent as a zero-length span."""
 
+SESSION_SCOPE: Final = "rl_insight.sessions"
+"""The scope of the log records that are reports of sessions: their attributes are the fields of the report."""
+EVENT_NAME: Final = "event.name"
+SESSION_EVENT: Final = "rl.session"
+"""The `event.name` of such a record."""
+
 MAX_DEPTH: Final = 16
 """Deeper attributes become strings."""
 

@@ -28,7 +28,7 @@ from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.schema.json_values import json_text, whole_number
 from rl_insight.schema.names import DURATION_SEGMENT, PHASE_SEGMENT, original_of
-from rl_insight.schema.tables import LAST_TIME_NS
+from rl_insight.schema.tables import LAST_TIME_NS, OPEN
 
 _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
@@ -77,6 +77,8 @@ class SpanRows(DecodedRows):
             self._note_details(span, attributes)
             end = span.end_time_unix_nano
             duration = end - start if start < end < LAST_TIME_NS else 0
+            if _is_open(span, attributes.get(SEGMENT)):
+                duration = OPEN
             # SDKs set an empty status on every span; only errors matter.
             if span.status.code == _ERROR or not _KNOWN.isdisjoint(attributes):
                 found = self._columns(span, attributes)
@@ -112,6 +114,7 @@ class SpanRows(DecodedRows):
         if row is not None:
             self.builder.add_session(**{**row, "record": json_text(row["record"]) or "{}"})
         segment = take(SEGMENT, None)
+        is_open = _is_open(span, segment)
         if segment == EVENT_SEGMENT:
             return None
         name = take(STATE_NAME, None) or span.name
@@ -135,7 +138,7 @@ class SpanRows(DecodedRows):
         return as_text(name), (
             text(as_text(segment)) if segment else self._plain_columns[0],
             text(as_text(lane)) if lane is not None else 0,
-            text(status),
+            text("open" if is_open else status),
             text(error),
             NO_STEP if step is None else step,
             text(as_text(session)) if session is not None else 0,
@@ -185,6 +188,11 @@ class SpanRows(DecodedRows):
             session_id=None if session is None else as_text(session),
             attributes=json_text(attributes),
         )
+
+
+def _is_open(span: Any, segment: Any) -> bool:
+    """Return whether a span had not ended when it was exported by us; other senders omit the end by mistake."""
+    return segment is not None and not span.end_time_unix_nano
 
 
 def _as_phase(name: str, attributes: dict[str, Any]) -> tuple[str, str | None]:

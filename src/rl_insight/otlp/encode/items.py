@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rl_insight.otlp.mapping import (
+    EVENT_NAME,
     EVENT_SEGMENT,
     LANE,
     OTHER_LANE,
     SEGMENT,
+    SESSION_EVENT,
+    SESSION_SCOPE,
     STATE_NAME,
     STATUS,
     own_lane,
@@ -24,6 +27,7 @@ from rl_insight.otlp.mapping import (
 from rl_insight.schema import NO_STEP, Batch
 from rl_insight.schema.names import STATE_SEGMENTS
 from rl_insight.schema.records import read_object
+from rl_insight.sessions.model import FAILED, PENDING
 
 SCOPE = "rl_insight"
 """The scope of spans and metrics; the scope of a log record is its logger."""
@@ -187,6 +191,27 @@ def _log(batch: Batch, row: Any) -> LogItem:
     scope, body = batch.text(row.logger) or "", batch.text(row.message) or ""
     trace = (row.trace_high, row.trace_low)
     return LogItem(scope, max(row.time_ns, 0), row.level, body, found, trace, row.span_id)
+
+
+def session_items(batch: Batch, *, with_open: bool = False) -> list[LogItem]:
+    """Return a log record for each ended session of a batch, with all fields reported by its owner.
+
+    Open sessions are skipped, since they come again in a later batch when they end, unless `with_open` is set.
+    """
+    if not len(batch.sessions):
+        return []
+    found = []
+    for session_at, task_at, status_at, time_ns, record_at in batch.sessions.rows():
+        session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
+        if status == PENDING and not with_open:
+            continue
+        fields = read_object(batch.text(record_at))
+        fields |= {"session_id": session_id, "status": status, EVENT_NAME: SESSION_EVENT}
+        if task_at:
+            fields["task_id"] = batch.text(task_at)
+        level = logging.ERROR if status == FAILED else logging.INFO
+        found.append(LogItem(SESSION_SCOPE, max(time_ns, 0), level, f"session {session_id} {status}", fields))
+    return found
 
 
 def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, ExponentialBuckets, ExponentialBuckets]:

@@ -1,6 +1,6 @@
-"""Data that no process recorded itself, as OTLP: derived metrics, ended sessions and the findings of diagnosis.
+"""Data that no process recorded itself, as OTLP: derived metrics, and the findings of diagnosis.
 
-Derived metrics have one resource per run; sessions and findings are log records.
+Derived metrics have one resource per run; findings are log records.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Family
 from rl_insight.otlp.encode.items import LogItem
 from rl_insight.otlp.encode.protobuf import EncodedMetric, encode_family
-from rl_insight.schema import Batch, Process
-from rl_insight.schema.records import read_object
-from rl_insight.sessions.model import FAILED, PENDING
+from rl_insight.otlp.mapping import EVENT_NAME
+from rl_insight.schema import Process
 
 SERVICE: Final = "rl-insight"
 """The `service.name` of data that no process of a run recorded itself."""
-SESSION_SCOPE: Final = "rl_insight.sessions"
 FINDING_SCOPE: Final = "rl_insight.findings"
-_EVENT_NAME: Final = "event.name"
 _LEVELS: Final = {"critical": logging.CRITICAL, "warning": logging.WARNING}
 _FINDING_FIELDS: Final = (
     *("finding_id", "rule", "severity", "status", "title", "explanation", "remedy", "culprit", "impact"),
@@ -37,24 +34,6 @@ _READ_FINDINGS: Final = f"""
 """  # noqa: S608  (constants)
 
 
-def session_logs(batch: Batch) -> list[LogItem]:
-    """Return a log record for each ended session of a batch, with all fields reported by its owner."""
-    if not len(batch.sessions):
-        return []
-    found = []
-    for session_at, task_at, status_at, time_ns, record_at in batch.sessions.rows():
-        session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
-        if status == PENDING:
-            continue
-        fields = read_object(batch.text(record_at))
-        fields |= {"session_id": session_id, "status": status, _EVENT_NAME: "rl.session"}
-        if task_at:
-            fields["task_id"] = batch.text(task_at)
-        level = logging.ERROR if status == FAILED else logging.INFO
-        found.append(LogItem(SESSION_SCOPE, max(time_ns, 0), level, f"session {session_id} {status}", fields))
-    return found
-
-
 def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[LogItem], int]:
     """Return a log record for each version of a finding written after a time, and when the newest was written."""
     with runs.open(run_id) as store, store.reader() as cursor:
@@ -62,7 +41,7 @@ def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[Log
     found = []
     for row in rows:
         fields: dict[str, Any] = dict(zip(_FINDING_FIELDS, row, strict=True))
-        fields = {name: value for name, value in fields.items() if value is not None} | {_EVENT_NAME: "rl.finding"}
+        fields = {name: value for name, value in fields.items() if value is not None} | {EVENT_NAME: "rl.finding"}
         level = _LEVELS.get(fields["severity"], logging.INFO)
         text = f"{fields['status']}: {fields['title']}"
         found.append(LogItem(FINDING_SCOPE, fields["updated_ns"], level, text, fields))

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from rl_insight.collector.base import Sink, SinkContext, StoredRuns
 from rl_insight.collector.run_activity import run_of
 from rl_insight.collector.sinks.delivery import HttpCarrier, Retries, checked_url
-from rl_insight.collector.sinks.otlp.outcomes import SERVICE, encode_derived, finding_logs, run_process, session_logs
+from rl_insight.collector.sinks.otlp.outcomes import SERVICE, encode_derived, finding_logs, run_process
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.metrics import batch_families
-from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
+from rl_insight.otlp.encode.items import SCOPE, log_items, session_items, span_items
 from rl_insight.otlp.encode.protobuf import encode_family, encode_log, encode_span, request_part
 from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
 from rl_insight.otlp.wire import BYTES, fields, sized, tag
@@ -224,7 +224,7 @@ class OtlpMetricSink(OtlpSink):
 class OtlpLogSink(OtlpSink):
     """Exports log lines, with their logger as the scope and the ids of their span.
 
-    Ended sessions and the findings of a server's diagnosis are log records with the scopes in `outcomes`.
+    Ended sessions and the findings of a server's diagnosis are log records with dedicated scopes.
     """
 
     signal = "logs"
@@ -247,7 +247,7 @@ class OtlpLogSink(OtlpSink):
         """Return the log lines by logger, and the ended sessions."""
         if self._runs is not None and batch.process.run_id not in self._known:
             self._known[batch.process.run_id] = (run_process(run_of(batch.process)), self._looked_ns)
-        return [(log.scope, encode_log(log), 1) for log in (*log_items(batch), *session_logs(batch))]
+        return [(log.scope, encode_log(log), 1) for log in (*log_items(batch), *session_items(batch))]
 
     def flush(self) -> None:
         """Send buffered records, and every few seconds new findings."""

@@ -12,7 +12,7 @@ from rl_insight.exchange.exporting._read_back import read_back
 from rl_insight.exchange.exporting.rows import Selection
 from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.metrics import batch_families
-from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
+from rl_insight.otlp.encode.items import SCOPE, log_items, session_items, span_items
 from rl_insight.otlp.encode.json import log_object, metric_object, request, span_object
 from rl_insight.schema import Batch, encode, frame, process_record, record_json, records
 from rl_insight.schema.names import DEFAULT_NAMESPACE
@@ -50,7 +50,7 @@ def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
 def write_otlp(cursor: Cursor, path: Path, selection: Selection) -> int:
     """Write OTLP requests, one per line, like the OpenTelemetry collector's file exporter; return how many records.
 
-    Open spans have no end yet.
+    Open spans have no end yet, and open sessions are included.
     """
     return _write(cursor, path, selection, _requests)
 
@@ -75,10 +75,11 @@ def _requests(batch: Batch) -> Parts:
     if spans:
         yield line("spans", {SCOPE: spans}), len(spans)
     loggers: dict[str, list[dict[str, Any]]] = {}
-    for log in log_items(batch):
+    logs = [*log_items(batch), *session_items(batch, with_open=True)]
+    for log in logs:
         loggers.setdefault(log.scope, []).append(log_object(log))
     if loggers:
-        yield line("logs", loggers), len(batch.logs)
+        yield line("logs", loggers), len(logs)
     families = batch_families(batch)
     if families:
         metrics = [metric_object(family, process.started_ns) for family in families]
