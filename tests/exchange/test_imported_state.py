@@ -79,6 +79,42 @@ def test_an_imported_run_has_ended(export, runs, tmp_path, file_format):
             assert queries.summary(cursor) == before
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "rli", "otlp"])
+def test_signs_of_life_are_not_events_and_not_lanes_and_do_not_extend_a_run(runs, tmp_path, file_format):
+    begin = time.time_ns() - 600_000_000_000
+    with runs.open("r1", create=True) as store:
+        for number in range(3):
+            builder = BatchBuilder()
+            if number < 2:
+                builder.add_span(
+                    span_id=number + 1, trace=(1, 1), name="update", start_ns=begin, duration_ns=10**9, lane="gpu"
+                )
+                builder.add_event(time_ns=begin + 5, name="weights", lane="gpu")
+            else:  # without any lane
+                series = builder.add_series("loss", "gauge", "", "{}")
+                builder.add_sample(series, time_ns=begin, value=1.0)
+            process = Process(process_id=f"p{number}", run_id="r1", host="node", pid=1, role="trainer", rank=number)
+            store.commit([builder.build(process, sequence=1, sent_ns=time.time_ns())])
+    last = "r1"
+    for again in ("first", "second"):
+        path = tmp_path / f"{again}.{SUFFIX.get(file_format, file_format)}"
+        with runs.open(last) as store:
+            export_run(store, file_format, path)
+        _import(path, runs, tmp_path, run_id=again)
+        last = again
+        with runs.open(again) as store, store.reader() as cursor:
+            found, counts = queries.search_events(cursor), queries.summary(cursor)
+            (shown,) = cursor.execute("SELECT count(*) FROM events").fetchone()
+            (signs,) = cursor.execute("SELECT count(*) FROM event_data WHERE name = 'rl_insight.last_seen'").fetchone()
+            lanes = queries.lane_idle(cursor, begin, begin + 10**9)
+            marks = queries.marks(cursor)
+        assert ([one.name for one in found], shown, counts.events) == (["weights", "weights"], 2, 2)
+        assert [mark.name for mark in marks if mark.kind == "event"] == ["weights"]
+        assert (counts.lanes, len(lanes)) == (2, 2)
+        assert (counts.start_ns, counts.end_ns) == (begin, begin + 10**9)
+        assert signs == 3  # for diagnosis, and the next export
+
+
 def test_batches_sent_to_a_server_say_that_they_come_from_a_file(export, tmp_path):
     bodies = []
 

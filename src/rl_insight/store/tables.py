@@ -15,6 +15,7 @@ from typing import Final
 import duckdb
 
 from rl_insight.intake.admission import MAX_LOSS_COUNT, MAX_TIME_NS
+from rl_insight.schema.signs_of_life import LAST_SEEN_LANE
 from rl_insight.schema.tables import Column, Events, Histograms, Logs, Samples, Spans, Table
 from rl_insight.sessions.model import COLUMNS as SESSION_COLUMNS
 from rl_insight.store.errors import StoreCorruptError, StoreVersionError
@@ -40,6 +41,8 @@ _NUMBERED: Final = {"lane": "lane_id", "name": "name_id", "index": "series_id"}
 """Kinds of columns that the store keeps as numbers, and their names in the store."""
 PLACE: Final = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
 """Joins that add the lane, the process and its clock offset to a query."""
+IS_SHOWN_LANE: Final = f"lane IS DISTINCT FROM '{LAST_SEEN_LANE}'"
+"""The condition on `lanes` that leaves out signs of life, which are not events of the run."""
 _CLOCKS: Final = "JOIN (SELECT {id}, process, clock_offset_ns FROM {table} JOIN processes USING (process)) USING ({id})"
 LANE_CLOCK: Final = _CLOCKS.format(table="lanes", id="lane_id")
 """The join that adds only the clock offset: a recorded time plus `clock_offset_ns` is an aligned time."""
@@ -159,12 +162,13 @@ TABLES: Final[dict[str, dict[str, str]]] = {
 
 _NAMES = "JOIN names USING (name_id)"
 _SERIES = "JOIN series USING (series_id) JOIN processes USING (process)"
+_SHOWN_PLACE = f"JOIN (FROM lanes WHERE {IS_SHOWN_LANE}) AS lanes USING (lane_id) JOIN processes USING (process)"
 _OF_LANE = "process_id, role, rank, host, lane"
 _OF_SERIES = "series.labels AS labels, process_id, role, rank"
 VIEWS: Final[dict[str, tuple[str, str]]] = {
     "spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"span_data {PLACE} {_NAMES}"),
     "open_spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"open_span_data {PLACE} {_NAMES}"),
-    "events": (f"{_readable(Events)}, {_OF_LANE}", f"event_data {PLACE}"),
+    "events": (f"{_readable(Events)}, {_OF_LANE}", f"event_data {_SHOWN_PLACE}"),
     "logs": (f"{_readable(Logs)}, {_OF_LANE}", f"log_data {PLACE}"),
     "samples": (f"name, kind, {_readable(Samples)}, {_OF_SERIES}", f"sample_data {_SERIES}"),
     "histograms": (f"name, {_readable(Histograms)}, codes, counts, {_OF_SERIES}", f"histogram_data {_SERIES}"),

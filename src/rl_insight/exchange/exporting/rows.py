@@ -10,6 +10,7 @@ import msgspec
 
 from rl_insight.schema import Process
 from rl_insight.schema.records import read_labels
+from rl_insight.schema.signs_of_life import LAST_SEEN_LANE
 from rl_insight.schema.tables import TABLES
 from rl_insight.sessions.model import FIELDS, StoredSession
 from rl_insight.store.queries import Cursor
@@ -94,6 +95,11 @@ _FAR_PARENTS: Final = """
     JOIN chosen AS parent ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
     WHERE child.parent_id <> 0 AND child.lane_id <> parent.lane_id
 """
+_IMPORTED_LAST_SEEN: Final = """
+    SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, '{}'), time_ns)
+    FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
+    WHERE lane = $lane AND delay_ns IS NULL GROUP BY process ORDER BY process
+"""
 _PROCESS_AND_TIME: Final = "process, time_ns"
 SPANS_BY_PROCESS: Final = "process, start_ns, duration_ns DESC"
 SPANS_BY_LANE: Final = "lane_id, start_ns, depth, duration_ns DESC"
@@ -126,10 +132,15 @@ def series(cursor: Cursor) -> dict[int, ExportedSeries]:
 
 
 def last_seen(cursor: Cursor) -> list[tuple[int, int, bool]]:
-    """Return when each process was last seen, and whether it ended cleanly; imported ones have that as an event."""
+    """Return when each live process was last seen, and whether it ended cleanly."""
     return cursor.execute(
         "SELECT process, last_seen_ns, final FROM processes WHERE delay_ns IS NOT NULL ORDER BY process"
     ).fetchall()
+
+
+def imported_last_seen(cursor: Cursor) -> list[tuple[int, int, str]]:
+    """Return the events with which an earlier export said when each process was last seen: its time and attributes."""
+    return cursor.execute(_IMPORTED_LAST_SEEN, {"lane": LAST_SEEN_LANE}).fetchall()
 
 
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:

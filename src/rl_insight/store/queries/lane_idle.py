@@ -8,9 +8,10 @@ from rl_insight.schema.names import is_waiting
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.hotspots import wall_by_lane
 from rl_insight.store.queries.scope import Scope, ScopedSpans
+from rl_insight.store.tables import IS_SHOWN_LANE
 
 _NAMES = "SELECT name_id, name FROM names"
-_LANES = "SELECT lane_id FROM lanes ORDER BY lane_id"
+_LANES = f"SELECT lane_id FROM lanes WHERE {IS_SHOWN_LANE} ORDER BY lane_id"  # noqa: S608  (constants)
 
 
 class LaneIdle(msgspec.Struct, frozen=True):

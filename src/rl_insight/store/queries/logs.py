@@ -19,7 +19,7 @@ from rl_insight.store.queries.base import (
     parse_id,
 )
 from rl_insight.store.queries.steps import counted_step, counted_windows, stepped
-from rl_insight.store.tables import PLACE
+from rl_insight.store.tables import IS_SHOWN_LANE, PLACE
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -177,7 +177,8 @@ def _where(chosen: EventConditions) -> tuple[str, Parameters]:
     if (text := given.pop("text")) is not None:
         given["in_log" if isinstance(chosen, LogConditions) else "in_event"] = like_pattern(text)
     given["span_id"] = None if chosen.span_id is None else parse_id(chosen.span_id)
-    return conditions(_FRAGMENTS, given)
+    where, given = conditions(_FRAGMENTS, given)
+    return where if isinstance(chosen, LogConditions) else f"{where} AND {IS_SHOWN_LANE}", given
 
 
 def _table(cursor: Cursor, table: str, step: int | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rl_insight.schema.names import CONFIG_EVENT
+from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Kept, conditions, structs
@@ -96,7 +97,7 @@ def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None
     width = _width(cursor, start_ns, end_ns)
     found = []
     for sql, more in (
-        (_EVENTS, {"internal": [STACKS_EVENT, CONFIG_EVENT], "width": width}),
+        (_EVENTS, {"internal": [STACKS_EVENT, CONFIG_EVENT, LAST_SEEN_EVENT], "width": width}),
         (_CHECKPOINTS, {"width": width}),
         (_RESTARTS, {}),
     ):
@@ -109,8 +110,8 @@ def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None
 
 def _width(cursor: Cursor, start_ns: int | None, end_ns: int | None) -> int:
     if start_ns is None or end_ns is None:
-        sql = "SELECT min(time_ns), max(time_ns) FROM event_data"
-        ((first, last),) = cursor.execute(sql).fetchall()
+        sql = "SELECT min(time_ns), max(time_ns) FROM event_data WHERE name <> $internal"
+        ((first, last),) = cursor.execute(sql, {"internal": LAST_SEEN_EVENT}).fetchall()
         start_ns = first or 0 if start_ns is None else start_ns
         end_ns = last or 0 if end_ns is None else end_ns
     return max(1, (end_ns - start_ns) // _PLACES)

@@ -9,10 +9,10 @@ import msgspec
 from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import LAST_TIME_NS
-from rl_insight.store.queries.base import Cursor, structs
+from rl_insight.store.queries.base import Cursor, Parameters, structs
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import step_range
-from rl_insight.store.tables import LONG_SPAN_NS, TIMES
+from rl_insight.store.tables import IS_SHOWN_LANE, LONG_SPAN_NS, TIMES
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -76,19 +76,21 @@ class LossCount(msgspec.Struct, frozen=True):
     count: int
 
 
-_SUMMARY = """
+_HIDDEN_LANES = f"SELECT lane_id FROM lanes WHERE NOT ({IS_SHOWN_LANE})"  # noqa: S608  (constants)
+_SUMMARY = f"""
     SELECT
         coalesce((SELECT any_value(run_id) FROM processes), ''),
         coalesce((SELECT any_value(nullif(project, '')) FROM processes), ''),
         coalesce((SELECT any_value(nullif(experiment_name, '')) FROM processes), ''),
         NULL, NULL, NULL, NULL,
-        (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes),
+        (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes WHERE {IS_SHOWN_LANE}),
         (SELECT count(*) FROM span_data), (SELECT count(*) FROM open_span_data),
-        (SELECT count(*) FROM event_data), (SELECT count(*) FROM log_data),
+        (SELECT count(*) FROM event_data) - (SELECT count(*) FROM event_data WHERE lane_id IN ({_HIDDEN_LANES})),
+        (SELECT count(*) FROM log_data),
         (SELECT count(*) FROM series), (SELECT count(*) FROM sample_data), (SELECT count(*) FROM histogram_data),
         (SELECT count(*) FROM sessions), (SELECT count(*) FROM findings),
         (SELECT least(coalesce(sum(count), 0), 9223372036854775807)::BIGINT FROM losses)
-"""
+"""  # noqa: S608  (constants)
 
 _LENGTHS: dict[str, tuple[str, int | None]] = {
     "span_data": ("coalesce(duration_ns, 0)", LONG_SPAN_NS),
@@ -98,9 +100,11 @@ _LENGTHS: dict[str, tuple[str, int | None]] = {
 """The duration of a table's rows, and its maximum; by default they are instants.
 
 Spans that last longer are in `long_spans`. Tables without a maximum are small and read completely."""
+_SHOWN = {"event_data": f" AND lane_id NOT IN ({_HIDDEN_LANES})"}
+"""A condition on the rows that count, by table."""
 _RANGE = "SELECT min({time}), max({time}) FROM {table}"
-_FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {clock} WHERE {time} <= $until"
-_LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {clock} WHERE {time} >= $since"
+_FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {clock} WHERE {time} <= $until{shown}"
+_LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {clock} WHERE {time} >= $since{shown}"
 
 _PROCESSES = """
     WITH open_counts AS (
@@ -139,7 +143,7 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
     starts, ends = [], []
     for table, (time, clock) in TIMES.items():
         length, longest_ns = _LENGTHS.get(table, ("0", 0))
-        names = {"table": table, "time": time, "length": length, "clock": clock}
+        names = {"table": table, "time": time, "length": length, "clock": clock, "shown": _SHOWN.get(table, "")}
         ((first, last),) = cursor.execute(_RANGE.format(**names)).fetchall()
         if first is None:
             continue
@@ -148,11 +152,15 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
             if longest_ns is None
             else (first + most - least, last - most + least - longest_ns)
         )
-        ((start_ns,),) = cursor.execute(_FIRST.format(**names), {"until": until}).fetchall()
-        ((end_ns,),) = cursor.execute(_LAST.format(**names), {"since": since}).fetchall()
-        starts.append(start_ns)
-        ends.append(end_ns)
+        starts += _first_of(cursor, _FIRST.format(**names), {"until": until}, {"until": LAST_TIME_NS})
+        ends += _first_of(cursor, _LAST.format(**names), {"since": since}, {"since": -LAST_TIME_NS})
     return min(starts, default=None), max(ends, default=None)
+
+
+def _first_of(cursor: Cursor, sql: str, *bounds: Parameters) -> list[int]:
+    """Return a time, with the first of the bounds that finds any; the rows at the end may be all left out."""
+    found = (cursor.execute(sql, given).fetchall()[0][0] for given in bounds)
+    return next(([time_ns] for time_ns in found if time_ns is not None), [])
 
 
 def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
