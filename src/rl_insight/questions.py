@@ -162,6 +162,7 @@ QUESTIONS: dict[str, Question] = {
     "steps/ranks": Question("analysis", queries.rank_steps),
     "steps/metrics": Question("analysis", queries.step_metrics),
     "sessions": Question("analysis", queries.sessions, _page),
+    "sessions/durations": Question("analysis", queries.session_durations),
     "sessions/steps": Question("analysis", queries.session_steps),
     "sessions/in_flight": Question("analysis", queries.sessions_in_flight),
     "sessions/groups": Question("analysis", queries.session_groups),

@@ -47,10 +47,23 @@ def with_steps(begin, run_id, steps, update_s):
     return batch(builder, run_id)
 
 
+def with_sessions(begin):
+    """Return a run of 5,000 finished sessions, more than a chart has points: 4,751 took 1 s and 249 took 10 s."""
+    builder = BatchBuilder()
+    for number in range(5000):
+        submit_ts = begin / SECOND + number
+        record = {"submit_ts": submit_ts, "finalized_ts": submit_ts + (1.0 if number < 4751 else 10.0)}
+        builder.add_session(
+            session_id=f"s{number}", status="accepted", time_ns=begin, record=json.dumps(record), task_id="t"
+        )
+    return batch(builder, "sessions")
+
+
 @pytest.fixture(scope="module")
 def _recorded(server):
     begin = time.time_ns() - (LONG + 10) * 10 * SECOND
     batches = [with_gpus(begin), with_steps(begin, "long", LONG, 4), with_steps(begin, "longer", LONG, 6)]
+    batches.append(with_sessions(begin))
     request = urllib.request.Request(
         f"{server.url}/api/v1/ingest",
         data=b"".join(frame(encode(one)) for one in batches),
@@ -95,3 +108,14 @@ def test_the_server_decides_how_severe_failed_spans_are(page):
     tile = page.locator(".tile", has_text="Errors, 10 steps")
     expect(tile).to_contain_text("0.1 % of spans")
     expect(tile).to_have_class("tile tone-bad")
+
+
+@pytest.mark.usefixtures("_recorded")
+def test_the_durations_of_sessions_are_of_all_of_them(page):
+    page.goto("/?view=sessions&run=sessions")
+    page.get_by_text("5,000 finished").wait_for()
+    total = page.locator(".distributions tr", has_text="total")
+    expect(total.locator("td.right")).to_have_text(["1.00 s", "1.00 s", "10.0 s", "10.0 s"])
+    chart = page.locator(".panel", has_text="Total time")
+    expect(chart).to_contain_text(re.compile(r"4,0\d\d of 5,000 shown"))
+    expect(chart.locator("figcaption")).to_contain_text(re.compile(r"p50\s*1.00 s\s*p95\s*1.00 s"))

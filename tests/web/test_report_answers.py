@@ -325,6 +325,12 @@ def test_sessions_are_searched_alike(live, stored):
     assert sum(0 < one["total"] < found[0]["total"] for one in found) > 15
 
 
+def test_durations_by_part_are_the_same(live, stored):
+    found = agree(live, stored, "sessions/durations", SESSIONS)
+    assert found[0][0]["name"] == "total"
+    assert len({json.dumps(one) for one in found}) > 6
+
+
 def test_durations_by_step_are_the_same(live, stored):
     found = agree(live, stored, "sessions/steps", SESSIONS)
     assert [one["step"] for one in found[0]] == [1, 2, 3, 4]

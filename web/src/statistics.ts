@@ -1,4 +1,5 @@
 // Quantiles and histograms of loaded values.
+import type { DurationBin } from "./api";
 
 /** The value below which a share (0 to 1) of sorted values lies, interpolated; null for none. */
 export function quantile(sorted: readonly number[], share: number): number | null {
@@ -49,42 +50,35 @@ export function spreadOf(values: Iterable<number | null | undefined>): Spread {
   };
 }
 
-/** Horizontal lines at p50 and p95, with one point per value, for a chart of points. */
+/** Horizontal lines at p50 and p95, for a chart of points. */
 export function quantileLines(
-  values: readonly number[],
+  p50: number,
+  p95: number,
+  points: number,
 ): { label: string; color: string; values: number[]; isLine: true; isDashed: true }[] {
-  const spread = spreadOf(values);
-  return (
-    [
-      ["p50", spread.p50, "#8a8f98"],
-      ["p95", spread.p95, "#c8553d"],
-    ] as const
-  ).flatMap(([label, level, color]) =>
-    level === null
-      ? []
-      : [{ label, color, values: values.map(() => level), isLine: true as const, isDashed: true as const }],
-  );
-}
-
-export interface Bin {
-  from: number;
-  to: number;
-  count: number;
+  const line = (label: string, level: number, color: string) => ({
+    label,
+    color,
+    values: Array.from({ length: points }, () => level),
+    isLine: true as const,
+    isDashed: true as const,
+  });
+  return [line("p50", p50, "#8a8f98"), line("p95", p95, "#c8553d")];
 }
 
 /** Counts sorted values in equal intervals; on a logarithmic scale if they span more than two decades. */
-export function binsOf(sorted: readonly number[], wanted: number): Bin[] {
+export function binsOf(sorted: readonly number[], wanted: number): DurationBin[] {
   const low = sorted[0];
   const high = sorted.at(-1);
   if (low === undefined || high === undefined) return [];
-  if (low === high) return [{ from: low, to: high, count: sorted.length }];
+  if (low === high) return [{ from_s: low, to_s: high, count: sorted.length }];
   const isLogarithmic = low > 0 && high / low > 100;
   const [from, to] = isLogarithmic ? [Math.log(low), Math.log(high)] : [low, high];
   const edge = (index: number) => {
     const at = from + ((to - from) * index) / wanted;
     return isLogarithmic ? Math.exp(at) : at;
   };
-  const bins = Array.from({ length: wanted }, (_, index) => ({ from: edge(index), to: edge(index + 1), count: 0 }));
+  const bins = Array.from({ length: wanted }, (_, index) => ({ from_s: edge(index), to_s: edge(index + 1), count: 0 }));
   for (const value of sorted) {
     const at = ((isLogarithmic ? Math.log(value) : value) - from) / (to - from);
     bins[Math.min(wanted - 1, Math.floor(at * wanted))]!.count += 1;
@@ -93,10 +87,10 @@ export function binsOf(sorted: readonly number[], wanted: number): Bin[] {
 }
 
 /** The position of a value among bins, from 0 to 1, on the bins' own scale, so that marks line up with the bars. */
-export function placeInBins(bins: readonly Bin[], value: number): number {
-  const index = bins.findIndex((bin) => value <= bin.to);
+export function placeInBins(bins: readonly DurationBin[], value: number): number {
+  const index = bins.findIndex((bin) => value <= bin.to_s);
   if (index < 0) return 1;
   const bin = bins[index]!;
-  const within = bin.to > bin.from ? Math.max(0, (value - bin.from) / (bin.to - bin.from)) : 0.5;
+  const within = bin.to_s > bin.from_s ? Math.max(0, (value - bin.from_s) / (bin.to_s - bin.from_s)) : 0.5;
   return (index + within) / bins.length;
 }

@@ -1,22 +1,15 @@
-import { type Spread, binsOf, placeInBins } from "../statistics";
-import type { Formatter } from "../units";
+import type { PartDurations } from "../api";
+import { placeInBins } from "../statistics";
+import { formatCount, formatSeconds } from "../units";
 
-interface Props {
-  name: string;
-  spread: Spread;
-  color: string;
-  format: Formatter;
-}
-
-const BINS = 32;
 const WIDTH = 160;
 const HEIGHT = 20;
 
-/** One quantity's distribution: small bars with marks at p50, p95 and p99, and those figures. */
-export function Distribution({ name, spread, color, format }: Props) {
-  const bins = binsOf(spread.sorted, BINS);
+/** The durations of one part of sessions: small bars with marks at p50, p95 and p99, and those figures. */
+export function Distribution({ part, color }: { part: PartDurations; color: string }) {
+  const { name, bins } = part;
   const highest = Math.max(1, ...bins.map((bin) => bin.count));
-  const marks = [spread.p50, spread.p95, spread.p99];
+  const marks = [part.p50_s, part.p95_s, part.p99_s];
   return (
     <tr>
       <th scope="row" title={name}>
@@ -42,29 +35,27 @@ export function Distribution({ name, spread, color, format }: Props) {
                 height={height}
                 fill={color}
               >
-                <title>{`${format(bin.from)} to ${format(bin.to)}: ${bin.count}`}</title>
+                <title>{`${formatSeconds(bin.from_s)} to ${formatSeconds(bin.to_s)}: ${formatCount(bin.count)}`}</title>
               </rect>
             );
           })}
-          {marks.map(
-            (mark, index) =>
-              mark !== null && (
-                <line
-                  key={index}
-                  className="quantile-mark"
-                  x1={placeInBins(bins, mark) * WIDTH}
-                  x2={placeInBins(bins, mark) * WIDTH}
-                  y1={0}
-                  y2={HEIGHT}
-                />
-              ),
-          )}
+          {marks.map((mark, index) => (
+            <line
+              key={index}
+              className="quantile-mark"
+              x1={placeInBins(bins, mark) * WIDTH}
+              x2={placeInBins(bins, mark) * WIDTH}
+              y1={0}
+              y2={HEIGHT}
+            />
+          ))}
         </svg>
       </td>
-      <td className="right">{format(spread.p50)}</td>
-      <td className="right">{format(spread.p95)}</td>
-      <td className="right">{format(spread.p99)}</td>
-      <td className="right">{format(spread.max)}</td>
+      {[...marks, part.max_s].map((seconds, index) => (
+        <td key={index} className="right">
+          {formatSeconds(seconds)}
+        </td>
+      ))}
     </tr>
   );
 }

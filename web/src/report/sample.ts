@@ -99,7 +99,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
       lane_id: [1, 1, 2],
       depth: [0, 1, 0],
     },
-    sessions: { total: 0, sessions: [], steps: [], counted_steps: {} },
+    sessions: { total: 0, sessions: [], durations: [], steps: [], counted_steps: {} },
     metrics: [],
     lines: [],
     usage: { states: [], steps: [] },

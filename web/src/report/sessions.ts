@@ -1,6 +1,7 @@
 // The sessions of a report: the conditions and orders of the server's route, over the embedded sessions.
 import {
   ApiError,
+  type PartDurations,
   type QueryOf,
   type Session,
   type SessionConditions,
@@ -9,23 +10,75 @@ import {
   type SessionReport,
   type SessionStep,
 } from "../api";
-import { spreadOf } from "../statistics";
+import { binsOf, spreadOf, sumOf } from "../statistics";
+
+/** As in the server's answer. */
+const BINS = 32;
+const MOST_PHASES = 8;
 
 export class Sessions {
   private readonly sorted = new Map<string, readonly Session[]>();
 
   constructor(private readonly report: SessionReport) {}
 
+  /** How long sessions and their parts took: stored for all of them, computed for a part. */
+  durations({ run: _run, ...conditions }: QueryOf<"sessions/durations">): PartDurations[] {
+    if (Object.values(conditions).every((value) => value === undefined)) return this.report.durations;
+    const sessions = this.finished(conditions);
+    const phases = new Map<string, number[]>();
+    for (const session of sessions) {
+      for (const [name, seconds] of Object.entries(session.phase_seconds ?? {})) {
+        const known = phases.get(name);
+        if (known === undefined) phases.set(name, [seconds]);
+        else known.push(seconds);
+      }
+    }
+    const largest = [...phases]
+      .map(([name, seconds]) => ({ name, seconds, sum: sumOf(seconds) }))
+      .sort((one, other) => other.sum - one.sum || (one.name < other.name ? -1 : 1))
+      .slice(0, MOST_PHASES);
+    return [
+      ...partOf(
+        "total",
+        false,
+        sessions.map((session) => session.total_s),
+      ),
+      ...partOf(
+        "queue wait",
+        false,
+        sessions.map((session) => session.queue_wait_s),
+      ),
+      ...partOf(
+        "runner wait",
+        false,
+        sessions.map((session) => session.runner_wait_s),
+      ),
+      ...largest.flatMap(({ name, seconds }) => partOf(name, true, seconds)),
+      ...partOf(
+        "post wait",
+        false,
+        sessions.map((session) => session.post_wait_s),
+      ),
+    ];
+  }
+
+  /** The finished sessions that match; an error if the report does not contain all of them. */
+  private finished(conditions: SessionConditions): (Session & { total_s: number })[] {
+    if (this.report.total > this.report.sessions.length)
+      throw new ApiError("A report with a sample of sessions has only the durations of all: remove conditions.", 400);
+    return this.report.sessions.filter(
+      (session): session is Session & { total_s: number } => session.total_s != null && this.fits(session, conditions),
+    );
+  }
+
   /** How long the sessions of each step took: stored for all of them, computed for a part. */
   steps({ run: _run, ...conditions }: QueryOf<"sessions/steps">): SessionStep[] {
     const { first_step = -Infinity, last_step = Infinity, ...others } = conditions;
     if (Object.values(others).every((value) => value === undefined))
       return this.report.steps.filter(({ step }) => step >= first_step && step <= last_step);
-    if (this.report.total > this.report.sessions.length)
-      throw new ApiError("A report with a sample of sessions has only the durations of all: remove conditions.", 400);
     const found = new Map<number, number[]>();
-    for (const session of this.report.sessions) {
-      if (session.step == null || session.total_s == null || !this.fits(session, conditions)) continue;
+    for (const session of this.finished(conditions)) {
+      if (session.step == null) continue;
       const known = found.get(session.step);
       if (known === undefined) found.set(session.step, [session.total_s]);
       else known.push(session.total_s);
@@ -82,6 +135,12 @@ export class Sessions {
       (one) => one?.toLowerCase().includes(wanted) === true,
     );
   }
+}
+
+function partOf(name: string, is_phase: boolean, seconds: Iterable<number | null | undefined>): PartDurations[] {
+  const { count, p50, p95, p99, max, sorted } = spreadOf(seconds);
+  if (p50 === null || p95 === null || p99 === null || max === null) return [];
+  return [{ name, is_phase, count, p50_s: p50, p95_s: p95, p99_s: p99, max_s: max, bins: binsOf(sorted, BINS) }];
 }
 
 function isBetween(value: number | null | undefined, least: number | undefined, most: number | undefined): boolean {

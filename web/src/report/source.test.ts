@@ -112,7 +112,7 @@ test.each([
   [{ order: "total_s", offset: 1, limit: 1 }, ["a"]],
 ])("sessions are found by %j", async (query, ids) => {
   const found = await ask<SessionPage>(
-    sampleReport({ sessions: { total: 3, sessions: SESSIONS, steps: [], counted_steps: { c: 2 } } }),
+    sampleReport({ sessions: { total: 3, sessions: SESSIONS, durations: [], steps: [], counted_steps: { c: 2 } } }),
     "sessions",
     query,
   );
@@ -124,7 +124,7 @@ test("durations by step are those of all sessions, or computed from a complete l
     { step: 1, p50_s: 1, p95_s: 2, max_s: 3 },
     { step: 2, p50_s: 4, p95_s: 5, max_s: 6 },
   ];
-  const sessions = { total: 3, sessions: SESSIONS, steps, counted_steps: {} };
+  const sessions = { total: 3, sessions: SESSIONS, durations: [], steps, counted_steps: {} };
   const report = sampleReport({ sessions });
   expect(await ask(report, "sessions/steps", { run: "run" })).toEqual(steps);
   expect(await ask(report, "sessions/steps", { last_step: 1 })).toEqual(steps.slice(0, 1));

@@ -115,6 +115,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     marks: () => document.marks,
     "spans/series": (parameters) => seriesOf(document, as<QueryOf<"spans/series">>(parameters)),
     sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
+    "sessions/durations": (parameters) => sessions.durations(as<QueryOf<"sessions/durations">>(parameters)),
     "sessions/steps": (parameters) => sessions.steps(as<QueryOf<"sessions/steps">>(parameters)),
     // Reports have transcripts only if requested.
     "sessions/transcript": (parameters) => document.transcripts?.[String(parameters["session_id"])] ?? null,

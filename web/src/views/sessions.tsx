@@ -5,14 +5,15 @@ import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select, labeled } from "../components/Select";
-import { counted } from "../units";
+import { counted, formatCount } from "../units";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { ENDED_STATUSES } from "../sessionStatus";
 import { useUrlState } from "../url";
+import { useAnswer } from "../useQuery";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
-import { Distributions, LatencyScatter } from "./sessions/SessionCharts";
+import { Distributions, LatencyScatter, totalOf } from "./sessions/SessionCharts";
 import { Groups } from "./sessions/Groups";
 import { StepDurations } from "./sessions/StepDurations";
 import { SessionPanel } from "./sessions/SessionPanel";
@@ -150,14 +151,17 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
   const { steps } = useWindow(run);
   const query = withinSteps(parseSearch(search).query, steps);
   const sample = useSessionSample(run, query);
+  const { data: parts, error } = useAnswer("sessions/durations", { run, ...query }, { everyMs: 10_000, keep: false });
+  const total = totalOf(parts);
+  const isPart = by === "submission" && sample !== undefined && total !== undefined && sample.length < total.count;
   return (
     <div className="grid session-charts">
       <div>
-        <Distributions samples={sample?.samples} />
+        <Distributions parts={parts} {...(error === undefined ? {} : { error })} />
       </div>
       <Panel
         title="Total time"
-        value={by === "submission" && sample?.isPart === true ? "sample" : undefined}
+        value={isPart ? `${formatCount(sample.length)} of ${formatCount(total.count)} shown` : undefined}
         actions={
           <>
             <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />
@@ -177,7 +181,7 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
         ) : sample === undefined ? (
           <Loading />
         ) : (
-          <LatencyScatter {...sample} isLogarithmic={isLogarithmic} onPick={onPick} />
+          <LatencyScatter samples={sample} total={total} isLogarithmic={isLogarithmic} onPick={onPick} />
         )}
       </Panel>
       <Panel title="Suspect open work">

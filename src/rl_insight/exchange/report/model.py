@@ -22,6 +22,7 @@ from rl_insight.store.queries import (
     Mark,
     Metric,
     OpenWork,
+    PartDurations,
     ProcessHealth,
     RoleIdle,
     RunSummary,
@@ -79,11 +80,13 @@ class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of the scope, and how long those of each step took."""
+    """The sessions of the scope, and how long they took."""
 
     total: int
     """Sessions in the scope; if that exceeds the number here, these are an even sample and the slowest."""
     sessions: list[StoredSession]
+    durations: list[PartDurations]
+    """Of all sessions in the scope."""
     steps: list[SessionStep]
     """Of all sessions in the scope."""
     counted_steps: dict[str, int]

@@ -10,6 +10,7 @@ from rl_insight.store.queries import (
     SessionConditions,
     StoredSession,
     Transcript,
+    session_durations,
     session_steps,
     session_transcript,
 )
@@ -49,6 +50,7 @@ def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowe
     return SessionReport(
         total=total,
         sessions=sessions,
+        durations=session_durations(cursor, chosen),
         steps=session_steps(cursor, chosen),
         counted_steps=_counted_steps(cursor, sessions),
     )

@@ -56,6 +56,8 @@ from rl_insight.store.queries.run_notes import config_differences as config_diff
 from rl_insight.store.queries.run_notes import run_config as run_config
 from rl_insight.store.queries.run_notes import write_notes as write_notes
 from rl_insight.store.queries.scope import Scope as Scope
+from rl_insight.store.queries.session_durations import PartDurations as PartDurations
+from rl_insight.store.queries.session_durations import session_durations as session_durations
 from rl_insight.store.queries.session_groups import group_steps as group_steps
 from rl_insight.store.queries.session_groups import session_groups as session_groups
 from rl_insight.store.queries.session_groups import staleness as staleness

@@ -1,24 +1,28 @@
 import { useMemo } from "react";
+import type { PartDurations } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { Distribution } from "../../components/Distribution";
+import { ErrorLine } from "../../components/ErrorLine";
 import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { colorOfName } from "../../colors";
 import { ENDED_STATUSES } from "../../sessionStatus";
-import { quantileLines, spreadOf } from "../../statistics";
+import { quantileLines } from "../../statistics";
 import { formatCount, formatSeconds } from "../../units";
 import type { Sample } from "./data";
 
-const MOST_PHASES = 8;
-
-/** How long sessions and their parts take: distributions with p50, p95, p99. */
-export function Distributions({ samples }: { samples: readonly Sample[] | undefined }) {
-  const rows = useMemo(() => quantities(samples ?? []), [samples]);
+/** How long sessions and their parts take: distributions with p50, p95, p99 of all that match a search. */
+export function Distributions({ parts, error }: { parts: readonly PartDurations[] | undefined; error?: string }) {
+  const finished = totalOf(parts)?.count;
   return (
-    <Panel title="Durations" actions={<span>{`${formatCount(samples?.length)} finished`}</span>}>
-      {samples === undefined ? (
-        <Loading />
-      ) : rows.length === 0 ? (
+    <Panel title="Durations" actions={finished !== undefined && <span>{`${formatCount(finished)} finished`}</span>}>
+      {parts === undefined ? (
+        error === undefined ? (
+          <Loading />
+        ) : (
+          <ErrorLine text={error} />
+        )
+      ) : parts.length === 0 ? (
         <p className="muted">No finished sessions yet.</p>
       ) : (
         <div className="scroll">
@@ -34,13 +38,11 @@ export function Distributions({ samples }: { samples: readonly Sample[] | undefi
               </tr>
             </thead>
             <tbody>
-              {rows.map(([name, spread]) => (
+              {parts.map((part) => (
                 <Distribution
-                  key={name}
-                  name={name}
-                  spread={spread}
-                  color={name === "total" ? "#336699" : colorOfName(name)}
-                  format={formatSeconds}
+                  key={`${part.is_phase} ${part.name}`}
+                  part={part}
+                  color={isTotal(part) ? "#336699" : colorOfName(part.name)}
                 />
               ))}
             </tbody>
@@ -51,24 +53,13 @@ export function Distributions({ samples }: { samples: readonly Sample[] | undefi
   );
 }
 
-function quantities(samples: readonly Sample[]) {
-  const phases = new Map<string, number>();
-  for (const sample of samples) {
-    for (const [name, seconds] of Object.entries(sample.phase_seconds ?? {}))
-      phases.set(name, (phases.get(name) ?? 0) + seconds);
-  }
-  const largest = [...phases]
-    .sort((one, other) => other[1] - one[1])
-    .slice(0, MOST_PHASES)
-    .map(([name]) => name);
-  const all = [
-    ["total", spreadOf(samples.map((sample) => sample.total_s))] as const,
-    ["queue wait", spreadOf(samples.map((sample) => sample.queue_wait_s))] as const,
-    ["runner wait", spreadOf(samples.map((sample) => sample.runner_wait_s))] as const,
-    ...largest.map((name) => [name, spreadOf(samples.map((sample) => sample.phase_seconds?.[name]))] as const),
-    ["post wait", spreadOf(samples.map((sample) => sample.post_wait_s))] as const,
-  ];
-  return all.filter(([, spread]) => spread.count > 0);
+function isTotal(part: PartDurations): boolean {
+  return part.name === "total" && !part.is_phase;
+}
+
+/** The durations of sessions from submission to the end; undefined if none has finished. */
+export function totalOf(parts: readonly PartDurations[] | undefined): PartDurations | undefined {
+  return parts?.find(isTotal);
 }
 
 const STATUS_COLORS: Readonly<Record<string, string>> = {
@@ -81,31 +72,26 @@ const STATUS_COLORS: Readonly<Record<string, string>> = {
 };
 
 interface ScatterProps {
+  /** Finished sessions by submission: all of them, or a sample that includes the slowest. */
   samples: readonly Sample[];
-  /** Always shown, even if they are not in the sample. */
-  slowest: readonly Sample[];
+  /** Of all finished sessions, also of those without a point. */
+  total: PartDurations | undefined;
   isLogarithmic: boolean;
   onPick: (sessionId: string) => void;
 }
 
-/** Each finished session as a point, by submission and duration. */
-export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: ScatterProps) {
-  const sorted = useMemo(() => {
-    const all = new Map([...samples, ...slowest].map((sample) => [sample.session_id, sample]));
-    return [...all.values()]
-      .filter((sample) => sample.submit_ts != null && sample.total_s != null)
-      .sort((one, other) => one.submit_ts! - other.submit_ts!);
-  }, [samples, slowest]);
-  const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
+/** Finished sessions as points, by submission and duration. */
+export function LatencyScatter({ samples: sorted, total, isLogarithmic, onPick }: ScatterProps) {
+  const x = useMemo(() => sorted.map((sample) => sample.submit_ts), [sorted]);
   const series = useMemo<ChartSeries[]>(() => {
     const present = new Set(sorted.map((sample) => sample.status ?? ""));
     const points = ENDED_STATUSES.filter((status) => present.has(status)).map((status) => ({
       label: status,
       color: STATUS_COLORS[status] ?? "#336699",
-      values: sorted.map((sample) => (sample.status === status ? sample.total_s! : null)),
+      values: sorted.map((sample) => (sample.status === status ? sample.total_s : null)),
     }));
-    return [...points, ...quantileLines(sorted.map((sample) => sample.total_s!))];
-  }, [sorted]);
+    return total === undefined ? points : [...points, ...quantileLines(total.p50_s, total.p95_s, sorted.length)];
+  }, [sorted, total]);
   if (sorted.length === 0) return <p className="muted">No finished sessions yet.</p>;
   return (
     <Chart

@@ -1,4 +1,4 @@
-// The queries of the sessions view: a window of the table, and a sample for its statistics.
+// The queries of the sessions view: a window of the table, and a sample for its chart.
 import { useCallback, useState } from "react";
 import { type Session, type SessionConditions, api } from "../../api";
 import type { Sort } from "../../components/Table";
@@ -52,36 +52,16 @@ export function useSessionWindow(run: string, search: SessionConditions, sort: S
   };
 }
 
-/** The fields that the statistics need. */
-export type Sample = Pick<
-  Session,
-  | "session_id"
-  | "status"
-  | "step"
-  | "submit_ts"
-  | "total_s"
-  | "queue_wait_s"
-  | "runner_wait_s"
-  | "post_wait_s"
-  | "phase_seconds"
->;
+/** The fields that a point in the chart needs. */
+export type Sample = Pick<Session, "session_id" | "status"> & { submit_ts: number; total_s: number };
 
 const SAMPLE = 4000;
 /** A report contains all of its sessions. */
 const WHOLE = 1e9;
 const SLOWEST = 30;
 
-export interface SessionSample {
-  /** Finished sessions: all of them, or an even sample of the entire run. */
-  samples: readonly Sample[];
-  /** The slowest sessions, which a sample must include. */
-  slowest: readonly Sample[];
-  /** Whether there are more sessions than sampled. */
-  isPart: boolean;
-}
-
-/** Finished sessions that match a search, for statistics; undefined while loading. */
-export function useSessionSample(run: string, search: SessionConditions): SessionSample | undefined {
+/** Finished sessions that match a search, by submission: all, or an even sample of them plus the slowest. */
+export function useSessionSample(run: string, search: SessionConditions): readonly Sample[] | undefined {
   const key = `sample ${run} ${JSON.stringify(search)}`;
   const { data } = useQuery(
     key,
@@ -90,37 +70,18 @@ export function useSessionSample(run: string, search: SessionConditions): Sessio
       const ask = (order: string, limit: number) =>
         api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal);
       const { sessions, total } = await ask(reportFacts() === null ? "sample" : "finalized_ts", most);
-      const samples = finished(sessions);
-      const slowest = total <= most ? NONE : finished((await ask("total_s", SLOWEST)).sessions);
-      return { samples, slowest, isPart: total > most };
+      return finished(total <= most ? sessions : [...sessions, ...(await ask("total_s", SLOWEST)).sessions]);
     },
     { everyMs: 10_000, keep: false },
   );
   return data;
 }
 
-const NONE: readonly Sample[] = [];
-
-/** The fields of finished sessions that the statistics need, by submission. */
+/** Each finished session once, by submission. */
 export function finished(sessions: readonly Session[]): Sample[] {
-  return sessions
-    .filter((session) => session.total_s !== null && session.total_s !== undefined)
-    .map(({ session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds }) =>
-      definite({
-        session_id,
-        status,
-        step,
-        submit_ts,
-        total_s,
-        queue_wait_s,
-        runner_wait_s,
-        post_wait_s,
-        phase_seconds,
-      }),
-    )
-    .sort((one, other) => (one.submit_ts ?? 0) - (other.submit_ts ?? 0));
-}
-
-function definite(sample: { [Key in keyof Sample]: Sample[Key] | undefined } & { session_id: string }): Sample {
-  return Object.fromEntries(Object.entries(sample).filter(([, value]) => value !== undefined)) as Sample;
+  const found = new Map<string, Sample>();
+  for (const { session_id, status, submit_ts, total_s } of sessions)
+    if (submit_ts != null && total_s != null)
+      found.set(session_id, { session_id, submit_ts, total_s, ...(status === undefined ? {} : { status }) });
+  return [...found.values()].sort((one, other) => one.submit_ts - other.submit_ts);
 }
