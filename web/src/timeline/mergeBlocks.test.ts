@@ -3,7 +3,15 @@ import type { Timeline } from "../api";
 import { type Blocks, arrange, blockAt } from "./blocks";
 import { mergeBlocks } from "./mergeBlocks";
 
-type Row = readonly [lane: number, depth: number, name: string, start: number, end: number, isOpen?: boolean];
+type Row = readonly [
+  lane: number,
+  depth: number,
+  name: string,
+  start: number,
+  end: number,
+  isOpen?: boolean,
+  parent?: number,
+];
 
 function blocks(start: number, end: number, rows: readonly Row[]): Blocks {
   const names = [...new Set(rows.map((row) => row[2]))].sort();
@@ -21,8 +29,8 @@ function blocks(start: number, end: number, rows: readonly Row[]): Blocks {
     busy_ns: rows.map((row) => row[4] - row[3]),
     errors: rows.map(() => 0),
     open: rows.map((row) => row[5] ?? false),
-    span_id: rows.map((row) => `${row[0]}-${row[3]}`),
-    parent: rows.map(() => -1),
+    span_id: rows.map((row) => `${row[0]}-${row[2]}-${row[3]}`),
+    parent: rows.map((row) => row[6] ?? -1),
   };
   return arrange(answer, 0);
 }
@@ -62,6 +70,25 @@ test("blocks that extend into the new window come from the new response, the res
   expect(merged.window).toEqual({ start: 30, end: 150 });
   expect(merged.latest).toBe(140);
   expect(blockAt(merged, 1, 0, 60, 0)).toMatchObject({ name: "b", isOpen: false, end: 110 });
+});
+
+test("a block that ended stays below its parent, which continues in the new response", () => {
+  const old = blocks(0, 100, [
+    [1, 0, "step", 0, 95, true],
+    [1, 1, "wait", 0, 40, false, 0],
+    [1, 1, "update", 45, 95, true, 0],
+  ]);
+  const news = blocks(80, 150, [
+    [1, 0, "step", 0, 110],
+    [1, 1, "update", 45, 100, false, 0],
+    [1, 1, "beside", 60, 100, false, 0],
+  ]);
+  expect(shown(mergeBlocks(old, news, { start: 0, end: 150 }))).toEqual([
+    [1, 0, "step", 0, 110],
+    [1, 1, "wait", 0, 40],
+    [1, 1, "update", 45, 100],
+    [1, 2, "beside", 60, 100],
+  ]);
 });
 
 test("starts stay in order on each line, even if blocks overlap", () => {

@@ -30,8 +30,15 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
     [old, news].map((one) => [one, new Int32Array(one.start.length).fill(-1)]),
   );
   chosen.forEach(([blocks, index], place) => (placesIn.get(blocks)![index] = place));
-  const parentOf = ([blocks, index]: Place) =>
-    blocks.parent[index]! < 0 ? -1 : placesIn.get(blocks)![blocks.parent[index]!]!;
+  const arrived = new Map<string, number>();
+  chosen.forEach(([blocks, index], place) => blocks === news && arrived.set(news.spanId[index]!, place));
+  const parentOf = ([blocks, index]: Place) => {
+    const parent = blocks.parent[index]!;
+    if (parent < 0) return -1;
+    const place = placesIn.get(blocks)![parent]!;
+    // A block that has ended can be inside one that continues, which is in the new response.
+    return place < 0 ? (arrived.get(blocks.spanId[parent]!) ?? -1) : place;
+  };
   const numbers = (column: "start" | "end" | "count" | "busy" | "errors") =>
     Float64Array.from(chosen, ([blocks, index]) => blocks[column][index]!);
   return packed({
