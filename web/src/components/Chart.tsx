@@ -137,7 +137,7 @@ export function Chart(props: Props) {
               isHidden={props.hidden?.has(one.label) ?? false}
               onToggle={props.onToggle}
             >
-              <b>{legendValue(one, index, format)}</b>
+              {(index !== null || kind !== "points" || one.isLine === true) && <b>{legendValue(one, index, format)}</b>}
             </LegendEntry>
           ))}
           {index !== null && (

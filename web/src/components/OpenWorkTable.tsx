@@ -55,7 +55,7 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
     {
       key: "name",
       title: "Name",
-      width: "minmax(80px, 2fr)",
+      width: "minmax(70px, 1fr)",
       value: (work) => work.name,
       render: (work) => (
         <ViewLink
@@ -78,14 +78,14 @@ function columnsOf(sessions: ReadonlyMap<string, SessionInFlight>): Column<OpenW
         </span>
       ),
     }),
-    figure("usual", "Usually", "70px", (work) => work.usual_s, muted, {
+    figure("usual", "Usually", "86px", (work) => work.usual_s, muted, {
       isSpare: true,
       hint: "The median of finished ones",
     }),
     {
       key: "where",
       title: "Task",
-      width: "minmax(80px, 1fr)",
+      width: "minmax(96px, 1fr)",
       render: (work) =>
         work.oldest_session_id === null ? (
           <span title={work.process_id}>{processTitle(work)}</span>

@@ -6,6 +6,8 @@ interface Props {
   onChange: (value: string) => void;
   placeholder?: string;
   label?: string;
+  /** The tooltip: examples that the placeholder has no room for. */
+  hint?: string;
   onEnter?: (isBackwards: boolean) => void;
   /** False: `/` does not focus this field, because another field of the view uses it (default true). */
   hasKey?: boolean;
@@ -20,6 +22,7 @@ export function SearchBox({
   onChange,
   placeholder = "Search",
   label = "Search",
+  hint,
   onEnter,
   hasKey = true,
   ref,
@@ -73,6 +76,7 @@ export function SearchBox({
       className="search"
       type="search"
       aria-label={label}
+      title={hint}
       placeholder={hasKey ? `${placeholder}  ( / )` : placeholder}
       value={text}
       spellCheck={false}

@@ -43,7 +43,8 @@ export function Toolbar({
       <SearchBox
         value={search}
         onChange={address.setSearch}
-        placeholder="Name, rollout 17, node-6, status:error longer:20s tool=search"
+        placeholder="Search spans"
+        hint="Name, rollout 17, node-6, status:error longer:20s tool=search"
         label="Search spans"
         onEnter={(isBackwards) => onHit(isBackwards ? -1 : 1)}
       />
@@ -122,7 +123,8 @@ function LaneControls({ lanes, shown, total }: { lanes: LanesAddress; shown: num
       <SearchBox
         value={lanes.filter}
         onChange={lanes.setFilter}
-        placeholder="Filter lanes: role:rollout rank:0-7 node-6"
+        placeholder="Filter lanes: rank:0-7"
+        hint="role:rollout rank:0-7 node-6"
         label="Filter lanes"
         hasKey={false}
       />

@@ -79,7 +79,8 @@ function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
           value={search}
           onChange={setSearch}
           label="Search sessions"
-          placeholder="step:7 status:failed reward:<0.1 tokens:>1000 turns:>3 rank:3 longer:2s task:… session:…"
+          placeholder="step:7 status:failed"
+          hint="step:7 status:failed reward:<0.1 tokens:>1000 turns:>3 rank:3 longer:2s task:… session:…"
         />
         <Select
           label="Status"

@@ -8,7 +8,7 @@ import { Select, labeled } from "../../components/Select";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colorOfIndex } from "../../colors";
-import { formatCount, formatNumber, formatSeconds, formatShare, formatTokens } from "../../units";
+import { formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
 import { useUrlState } from "../../url";
 import { useAnswer } from "../../useQuery";
 import { ErrorLine } from "../../components/ErrorLine";
@@ -234,7 +234,7 @@ function columnsOf(onGroup: (group: string) => void): Column<SampleGroup>[] {
       title: "Tokens",
       align: "right",
       width: "84px",
-      render: (group) => (group.tokens === null ? "–" : formatTokens(group.tokens)),
+      render: (group) => formatCount(group.tokens),
     },
   ];
 }

@@ -71,6 +71,9 @@ const STATUS_COLORS: Readonly<Record<string, string>> = {
   lost: "#aa4466",
 };
 
+/** With more series than this, the legend needs a second or a third row. */
+const FEW = 3;
+
 interface ScatterProps {
   /** Finished sessions by submission: all of them, or a sample that includes the slowest. */
   samples: readonly Sample[];
@@ -101,7 +104,7 @@ export function LatencyScatter({ samples: sorted, total, isLogarithmic, onPick }
       kind="points"
       format={formatSeconds}
       isLogarithmic={isLogarithmic}
-      height={158}
+      height={series.length > FEW ? 118 : 158}
       onPick={(at) => {
         const found = sorted.find((sample) => sample.submit_ts === at);
         if (found !== undefined) onPick(found.session_id);

@@ -90,7 +90,7 @@ const COLUMNS: readonly Column<Session>[] = [
     isSortable: true,
     render: (session) => <LongText className="mono" text={session.session_id} />,
   },
-  text("task_id", "Task", "minmax(98px, 1fr)", (session) => session.task_id, {
+  text("task_id", "Task", "minmax(108px, 1fr)", (session) => session.task_id, {
     render: (session) => <LongText text={session.task_id ?? "–"} />,
   }),
   {
