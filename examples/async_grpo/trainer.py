@@ -120,7 +120,8 @@ class Trainer:
     def _report_dropped(self, count: int) -> None:
         self._dropped += count
         insight.metric_count("groups_dropped", count, "Groups that were never trained on", reason="stale")
-        logger.warning("dropped %d groups: more than %d versions old", count, self._settings.max_staleness)
+        groups = "group" if count == 1 else "groups"
+        logger.warning("dropped %d %s: more than %d versions old", count, groups, self._settings.max_staleness)
 
     def _report_samples(self, groups: list[Group]) -> None:
         """Record statistics of the groups: rewards, lengths, staleness, and the queue."""

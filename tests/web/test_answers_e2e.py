@@ -100,7 +100,7 @@ def test_a_run_shows_its_configuration_and_keeps_tags_and_notes(page, runs):
     page.reload()
     rows_of(page, "Runs").filter(has_text="the one to beat").wait_for()
     page.get_by_label("Search runs").fill("before the change")
-    page.get_by_text("1 runs").wait_for()
+    page.get_by_text("1 run,").wait_for()
 
 
 def test_a_comparison_says_what_is_different(page, runs):
@@ -166,6 +166,8 @@ def test_what_changed_at_a_step_is_ranked_and_leads_to_the_metric(page, runs):
 
 def test_the_sql_console_says_how_it_is_switched_on(page, runs):
     page.goto("/?view=sql&run=changed")
-    page.get_by_role("button", name="Sessions by outcome").click()
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_text("rl-insight server start sql.enabled=true").wait_for()
+    says = page.get_by_text("rl-insight server start sql.enabled=true")
+    says.wait_for()
+    run = page.get_by_role("button", name="Run", exact=True)
+    assert says.bounding_box()["y"] < run.bounding_box()["y"]
+    assert run.is_disabled()

@@ -171,6 +171,8 @@ export const api = {
   saveView: (name: string, address: string) => post<SavedViews>("views", {}, { name, address }),
   pinMetric: (metric: string, pinned: boolean) => post<SavedViews>("views/pins", { metric, pinned }),
   changeNotes: (run: string, change: Partial<RunNotes>) => post<RunNotes>("runs/notes", { run }, change),
+  /** The part of the server's state that the page shows. */
+  status: (signal?: AbortSignal) => source.get<{ sql_enabled: boolean }>("status", {}, signal),
   sql: (run: string, sql: string) => post<SqlResult>("sql", { run }, { sql, max_rows: 1000 }),
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
 };

@@ -25,6 +25,8 @@ export const PALETTE: readonly string[] = [
 ];
 
 const WAITING = "#9aa3af";
+/** Time in which a lane recorded nothing: darker than waiting, which is recorded. */
+export const IDLE = "#626b78";
 const WAITING_NAME = new RegExp(WAITING_PATTERN);
 
 /** Whether a name means waiting, as the server decides it. */

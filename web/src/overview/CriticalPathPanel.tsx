@@ -1,7 +1,7 @@
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import { formatSeconds } from "../units";
+import { counted, formatSeconds } from "../units";
 import { useAnswer } from "../useQuery";
 
 const STEPS = 10;
@@ -20,9 +20,13 @@ export function CriticalPathPanel({ run, last }: { run: string; last: number | u
       className="span-4"
       title="Critical path"
       value={data.excess_seconds > 0 ? `${formatSeconds(data.excess_seconds)} lost` : undefined}
-      actions={<span>{`${data.steps.length} steps`}</span>}
+      actions={<span>{counted(data.steps.length, "step")}</span>}
     >
-      {suspects.length === 0 && <p className="muted">No process delayed the others.</p>}
+      {suspects.length === 0 && (
+        <p className="muted">
+          {data.excess_seconds > 0 ? "No single process delayed the others." : "No process delayed the others."}
+        </p>
+      )}
       {suspects.map((suspect) => (
         <p key={suspect.lane_id} className="suspect">
           <ViewLink view="timeline" state={{ lane: suspect.lane_id, search: suspect.name }}>

@@ -11,7 +11,7 @@ import { formatSeconds, formatShare, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import { useStepTimes } from "./StepStrip";
-import { type Inside, barsOf, insideOf, wholeSteps } from "./stepTimes";
+import { type Inside, barColor, barsOf, insideOf, wholeSteps } from "./stepTimes";
 import { sumOf } from "../statistics";
 
 interface Props {
@@ -39,7 +39,7 @@ export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
     const bars = barsOf(data ?? { role: "", roles: [], steps: [] });
     return {
       x: bars.steps,
-      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, color: colorOfName(name) })),
+      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, color: barColor(name) })),
       sums: bars.phases.map(({ seconds }) => sumOf(seconds)),
     };
   }, [data]);

@@ -4,7 +4,7 @@ import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { severityClass } from "../tones";
-import { formatDuration, formatNumber, formatShare, shorten } from "../units";
+import { counted, formatDuration, formatNumber, formatShare, shorten } from "../units";
 import { useAnswer } from "../useQuery";
 
 const RECENT_STEPS = 15;
@@ -31,7 +31,11 @@ export function WhoIsSlow({ run, lanes, steps, pace }: Props) {
   );
   const laneOf = useMemo(() => new Map(lanes.map((lane) => [lane.lane_id, lane])), [lanes]);
   return (
-    <Panel className="span-4" title="Slow steps and idle lanes" actions={<span>last {recent.length} steps</span>}>
+    <Panel
+      className="span-4"
+      title="Slow steps and idle lanes"
+      actions={<span>{`last ${counted(recent.length, "step")}`}</span>}
+    >
       {pace === undefined && <Loading />}
       {pace?.slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
       {(pace?.slow ?? []).slice(0, MOST_SLOW).map((one) => (
@@ -57,7 +61,7 @@ export function WhoIsSlow({ run, lanes, steps, pace }: Props) {
           <div
             key={one.role}
             className="bar-line"
-            title={`${one.lanes} lanes; the idlest is ${name} with ${formatShare(one.worst_share)}`}
+            title={`${counted(one.lanes, "lane")}; the idlest is ${name} with ${formatShare(one.worst_share)}`}
           >
             <i className="bar is-idle" style={{ width: `${one.share * 100}%` }} />
             <span>

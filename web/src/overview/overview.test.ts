@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Breakdown, Metric, Step } from "../api";
 import { type Severity, severityClass, toneOf } from "../tones";
 import { metricOf, otherMetrics } from "./chosenMetrics";
-import { barsOf, insideOf, stepSeconds, valueAt } from "./stepTimes";
+import { barColor, barsOf, insideOf, stepSeconds, valueAt } from "./stepTimes";
 
 const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
   name,
@@ -31,6 +31,10 @@ test("bars are the server's phases, the largest first, and the idle time on top"
       { name: "idle", seconds: [0, 1] },
     ],
   });
+});
+
+test("idle time and recorded waiting have different colors", () => {
+  expect(barColor("idle")).not.toBe(barColor("wait_for_samples"));
 });
 
 test("many phases are shown as the largest and the rest", () => {

@@ -1,5 +1,6 @@
 // Small calculations over the steps from the server.
 import type { Breakdown, Step, StepComparison } from "../api";
+import { IDLE, colorOfName } from "../colors";
 import { sumOf } from "../statistics";
 import { formatDuration } from "../units";
 
@@ -14,6 +15,13 @@ export interface Bars {
   steps: number[];
   /** From the bottom to the top. */
   phases: { name: string; seconds: number[] }[];
+}
+
+const IDLE_NAME = "idle";
+
+/** The color of a part of the bars. */
+export function barColor(name: string): string {
+  return name === IDLE_NAME ? IDLE : colorOfName(name);
 }
 
 /** The bars of a breakdown: its phases, the smaller ones combined, and the idle time at the top. */
@@ -31,7 +39,7 @@ export function barsOf({ steps }: Breakdown, most = 8): Bars {
     phases.push({ name: `${rest.length} others`, seconds });
   }
   const idle = steps.map((step) => step.idle_ns / 1e9);
-  if (sumOf(idle) > 0) phases.push({ name: "idle", seconds: idle });
+  if (sumOf(idle) > 0) phases.push({ name: IDLE_NAME, seconds: idle });
   return { steps: steps.map((step) => step.step), phases };
 }
 

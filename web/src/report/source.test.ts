@@ -133,6 +133,8 @@ test("durations by step are those of all sessions, or computed from a complete l
   const sampled = sampleReport({ sessions: { ...sessions, total: 9 } });
   expect(await ask(sampled, "sessions/steps", { first_step: 2 })).toEqual(steps.slice(1));
   await expect(ask(sampled, "sessions/steps", failed)).rejects.toThrow("only the durations of all");
+  expect(await ask(sampled, "sessions/durations", { run: "run" })).toBe(sampled.sessions.durations);
+  await expect(ask(sampled, "sessions/durations", failed)).rejects.toThrow("only the durations of all");
 });
 
 test("logs keep to level, text and order", async () => {
@@ -172,7 +174,7 @@ test("logs keep to level, text and order", async () => {
 
 /** What only a server can do. */
 const SERVER_ONLY = new Set([
-  ...["runs", "deleteRun", "sql", "annotate", "muteRule", "askForStacks", "stacks", "mutedRules"],
+  ...["runs", "deleteRun", "status", "sql", "annotate", "muteRule", "askForStacks", "stacks", "mutedRules"],
   ...["stepComparison", "stepRanks", "criticalPath"],
   ...["compareRuns", "config", "changeNotes", "sessionGroups", "groupSteps", "staleness", "stepChanges"],
   ...["savedViews", "saveView", "pinMetric"],

@@ -6,7 +6,7 @@ import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { Select, labeled } from "../components/Select";
 import { naturally } from "../natural";
-import { formatCount, formatSeconds, metricFormatter, shorten } from "../units";
+import { counted, formatCount, formatSeconds, metricFormatter, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
 import { useAnswer, useQuery } from "../useQuery";
 import { useSteps } from "../useSteps";
@@ -93,7 +93,7 @@ export default function Ranks({ run }: ViewProps) {
         <span
           className="muted"
           role="status"
-        >{`${formatCount(rows.length)} rows, ${formatCount(data?.steps.length)} steps`}</span>
+        >{`${counted(rows.length, "row")}, ${counted(data?.steps.length, "step")}`}</span>
       </div>
       <ErrorLine text={error} />
       {data === undefined && error === undefined && <Loading />}

@@ -8,7 +8,7 @@ import { Select } from "../components/Select";
 import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
-import { formatBytes, formatCount, formatDate, formatDuration, formatNumber, shorten } from "../units";
+import { counted, formatBytes, formatCount, formatDate, formatDuration, formatNumber, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
@@ -77,7 +77,7 @@ export default function Runs({ run }: ViewProps) {
         <span
           className="muted"
           role="status"
-        >{`${formatCount(shown.length)} runs, ${formatBytes(sumOf(shown.map((info) => info.size_bytes)))}`}</span>
+        >{`${counted(shown.length, "run")}, ${formatBytes(sumOf(shown.map((info) => info.size_bytes)))}`}</span>
         <span className="spacer" />
         <Select label="Compare" value={one} options={options} onChange={(value) => setOne(value, "push")} />
         <Select label="with" value={other} options={options} onChange={(value) => setOther(value, "push")} />

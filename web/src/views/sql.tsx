@@ -1,10 +1,11 @@
 import { useState } from "react";
-import { ApiError, type SqlResult, api, errorText } from "../api";
+import { type SqlResult, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { csvCell } from "../lines";
 import { saveText } from "../download";
-import { formatCount } from "../units";
+import { counted } from "../units";
 import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
 import { valueText } from "./runs/values";
 import "./views.css";
@@ -29,16 +30,15 @@ export default function SqlConsole({ run }: ViewProps) {
   const [query, setQuery] = useUrlState("sql", FIRST);
   const [result, setResult] = useState<SqlResult | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [isOff, setIsOff] = useState(false);
+  const status = useQuery("status", (signal) => api.status(signal), { live: false, pollMs: 10_000 });
+  const isOff = status.data?.sql_enabled === false;
   const [isRunning, setIsRunning] = useState(false);
   const ask = async () => {
     setIsRunning(true);
     setProblem(null);
     try {
       setResult(await api.sql(run, query));
-      setIsOff(false);
     } catch (failure) {
-      setIsOff(failure instanceof ApiError && failure.status === 403);
       setProblem(errorText(failure));
     } finally {
       setIsRunning(false);
@@ -46,6 +46,13 @@ export default function SqlConsole({ run }: ViewProps) {
   };
   return (
     <div className="view">
+      {isOff && (
+        <EmptyState
+          title="SQL is off on this server"
+          text="SQL can read everything in a run, so it must be enabled when the server starts:"
+          code="rl-insight server start sql.enabled=true"
+        />
+      )}
       <div className="toolbar" role="group" aria-label="Examples">
         {EXAMPLES.map(([title, sql]) => (
           <button key={title} type="button" className="chip" onClick={() => setQuery(sql)}>
@@ -66,13 +73,13 @@ export default function SqlConsole({ run }: ViewProps) {
           }}
         />
         <div className="toolbar">
-          <button type="button" onClick={() => void ask()} disabled={isRunning} title="Ctrl+Enter">
+          <button type="button" onClick={() => void ask()} disabled={isRunning || isOff} title="Ctrl+Enter">
             {isRunning ? "Running…" : "Run"}
           </button>
           {result !== null && (
             <>
               <span className="muted" role="status">
-                {`${formatCount(result.rows.length)} rows${result.truncated ? ", more omitted" : ""}`}
+                {`${counted(result.rows.length, "row")}${result.truncated ? ", more omitted" : ""}`}
               </span>
               <button type="button" className="chip" onClick={() => saveText("rows.csv", csvOf(result), "text/csv")}>
                 CSV
@@ -81,16 +88,8 @@ export default function SqlConsole({ run }: ViewProps) {
           )}
         </div>
       </section>
-      {isOff ? (
-        <EmptyState
-          title="SQL is off on this server"
-          text="SQL can read everything in a run, so it must be enabled when the server starts:"
-          code="rl-insight server start sql.enabled=true"
-        />
-      ) : (
-        problem !== null && <div className="error-line">{problem}</div>
-      )}
-      {result !== null && !isOff && <Rows result={result} />}
+      {problem !== null && <div className="error-line">{problem}</div>}
+      {result !== null && <Rows result={result} />}
     </div>
   );
 }

@@ -8,7 +8,7 @@ import { Select, labeled } from "../../components/Select";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colorOfIndex } from "../../colors";
-import { formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
+import { counted, formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
 import { useUrlState } from "../../url";
 import { useAnswer } from "../../useQuery";
 import { ErrorLine } from "../../components/ErrorLine";
@@ -48,7 +48,7 @@ export function Groups({ run }: { run: string }) {
         <span className="muted" role="status">
           {found === undefined
             ? "Loading…"
-            : `${formatCount(found.total)} groups, ${formatCount(found.dead)} dead${found.total > MOST ? `; the first ${MOST} are listed` : ""}`}
+            : `${counted(found.total, "group")}, ${formatCount(found.dead)} dead${found.total > MOST ? `; the first ${MOST} are listed` : ""}`}
         </span>
       </div>
       <ErrorLine text={page.error} />

@@ -104,7 +104,7 @@ export function LatencyScatter({ samples: sorted, total, isLogarithmic, onPick }
       kind="points"
       format={formatSeconds}
       isLogarithmic={isLogarithmic}
-      height={series.length > FEW ? 118 : 158}
+      height={series.length > FEW ? 132 : 158}
       onPick={(at) => {
         const found = sorted.find((sample) => sample.submit_ts === at);
         if (found !== undefined) onPick(found.session_id);

@@ -96,7 +96,7 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "status",
     title: "Status",
-    width: "100px",
+    width: "104px",
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>

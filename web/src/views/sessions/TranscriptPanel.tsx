@@ -3,7 +3,7 @@ import { type Session, type Transcript, type TranscriptMessage, api } from "../.
 import { SearchBox } from "../../components/SearchBox";
 import { StatusBadge } from "../../components/StatusBadge";
 import { PENDING } from "../../sessionStatus";
-import { formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
+import { counted, formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useQuery } from "../../useQuery";
 import { asText, contains, cutBy, pieces, visible } from "./transcriptText";
 import { ErrorLine } from "../../components/ErrorLine";
@@ -33,7 +33,7 @@ export function TranscriptPanel({ run, session }: Props) {
       <section>
         <h3>Transcript</h3>
         <p className="muted">
-          {`${formatCount(transcript.messages.length)} texts of this session were not recorded: text capture is off, or `}
+          {`Not recorded: ${counted(transcript.messages.length, "text")} of this session. Text capture is off, or `}
           the session is not in the sample of its step. Set <code>recorder.capture_text</code> and{" "}
           <code>recorder.transcripts_per_step</code>.
         </p>
