@@ -51,7 +51,7 @@ def test_the_document_holds_every_part(recorded):
     assert {metric.name for metric in document.step_metrics} == {"reward_mean"}
     assert [metric.name for metric in document.metrics] == ["latency_s", "reward_mean", "samples"]
     assert [lines.name for lines in document.lines] == ["latency_s", "reward_mean", "samples"]
-    assert [work.name for work in document.open_work] == ["toolcall"]
+    assert [work.name for work in document.open_work] == []  # nothing of an import is in flight
     assert [line.message for line in document.logs] == ["bad </script> line"]
     assert [event.name for event in document.events] == ["weights"]
 
@@ -122,11 +122,11 @@ def test_a_scope_without_spans_is_said_and_empty(recorded):
 def test_too_many_spans_leave_the_longest_and_blocks_of_all(recorded, monkeypatch):
     with recorded.reader() as cursor:
         document = build_document(recorded)
-        window = (document.start_ns, document.end_ns, document.origin_ns)
+        window = (document.start_ns, document.end_ns, document.origin_ns, document.now_ns)
         few = span_columns(cursor, *window, most=4)
         assert few.total == len(document.spans.span_id)
         assert sorted(rows_of(few, "name")) == [("toolcall",), *[("train_step",)] * 3]
-        levels = span_blocks(cursor, *window, document.run.end_ns)
+        levels = span_blocks(cursor, *window)
     assert {sum(level.count) for level in levels} == {few.total}
     assert {min(level.block_start_ns) for level in levels} == {0}
     monkeypatch.setattr(document_module, "span_columns", lambda *given: span_columns(*given, most=4))
@@ -152,10 +152,38 @@ def test_timeline_is_what_the_server_answers_at_each_resolution(runs):
     assert fine.count == [1] * 2_000
 
 
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_report_has_one_now(is_live, runs, monkeypatch):
+    """Step 1 begins at 10 s, and nothing is recorded after that; the trainer is last seen at 500 s."""
+    begin_ns = 1_760_000_000 * SECOND
+    seen_ns = begin_ns + 500 * SECOND
+    now_ns = seen_ns + (2 if is_live else 100) * SECOND
+    process = Process(process_id="t", run_id="live", host="h", pid=1, role="trainer", heartbeat_s=5.0)
+    builder = BatchBuilder()
+    for step, duration_ns in ((0, 9 * SECOND), (1, -1)):
+        builder.add_span(
+            span_id=step + 1, trace=(1, 1), name="update", start_ns=begin_ns + 10 * step * SECOND, step=step,
+            duration_ns=duration_ns, segment="state_interval", status="ok" if duration_ns > 0 else "open",
+        )  # fmt: skip
+    with runs.open("live", create=True) as store:
+        store.commit([builder.build(process, sequence=1, sent_ns=seen_ns)], received_ns=[seen_ns])
+        monkeypatch.setattr("time.time_ns", lambda: now_ns)
+        document = build_document(store)
+    end_ns = now_ns if is_live else seen_ns
+    assert document.generated_s == now_ns / SECOND
+    assert document.now_ns == end_ns
+    assert set(document.spans.until_ns.values()) == {end_ns - document.origin_ns}
+    assert max(document.timelines[-1].block_end_ns) == end_ns - document.origin_ns
+    assert [process.state for process in document.processes] == ["live" if is_live else "silent"]
+    assert [work.oldest_age_s for work in document.open_work] == ([492.0] if is_live else [])
+    running = document.pace.running
+    assert (None if running is None else running.age_s) == (492.0 if is_live else None)
+
+
 def test_attributes_without_room_are_left_out_and_counted(recorded):
     with recorded.reader() as cursor:
         document = build_document(recorded)
-        window = (document.start_ns, document.end_ns, document.origin_ns)
+        window = (document.start_ns, document.end_ns, document.origin_ns, document.now_ns)
         kept = span_columns(cursor, *window, most_text=len('{"loss":0.5}'))
         none = span_columns(cursor, *window, most_text=5)
     assert (kept.attributes.values, kept.texts_left_out) == (['{"loss":0.5}'], 0)  # equal ones are kept once

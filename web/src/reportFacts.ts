@@ -8,7 +8,7 @@ export interface ReportFacts {
   /** The time range of the spans, in nanoseconds. */
   startNs: number;
   endNs: number;
-  /** The end of the run: open work is as old as it was then. */
+  /** When the report was written; for a run that had ended, its last sign of life. */
   nowMs: number;
 }
 
@@ -24,7 +24,7 @@ export function reportFacts(): ReportFacts | null {
   return facts;
 }
 
-/** Now in milliseconds since 1970; in a report, the run's end. */
+/** Now in milliseconds since 1970; in a report, that of its run. */
 export function nowMs(): number {
   return facts === null ? Date.now() : facts.nowMs;
 }

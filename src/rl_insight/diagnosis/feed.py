@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from rl_insight.diagnosis.catalog import RunCatalog
@@ -28,9 +27,9 @@ from rl_insight.diagnosis.rows import (
 )
 from rl_insight.diagnosis.span_table import NO_STEP, SEGMENTS, RunningSpans, SpanTable, read_spans
 from rl_insight.schema.names import CONFIG_EVENT
-from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.process_ends import last_reports
 from rl_insight.store.queries.step_counters import OF_INTEREST
 
 _SLICE_NS: Final = 300 * SECOND
@@ -81,10 +80,6 @@ _EVENTS = f"""
 _ERRORS = f"""
     SELECT time_ns + clock_offset_ns, process, 'error', step, message
     FROM log_data JOIN {_ALIGNED} USING (lane_id) WHERE {{range}} AND level >= 40
-"""  # noqa: S608  (constants)
-_LAST_SEEN = f"""
-    SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, ''), time_ns)
-    FROM event_data JOIN {_ALIGNED} USING (lane_id) WHERE name = $name GROUP BY process
 """  # noqa: S608  (constants)
 _EXTENT = f"""
     SELECT min(first_ns), max(last_ns) FROM (
@@ -245,12 +240,11 @@ class ReplayFeed(Feed):
 
     def _read_signs_of_life(self) -> None:
         """Read when the processes of an export last reported, from its events: the import does not record it."""
-        found = self._cursor.execute(_LAST_SEEN, {"name": LAST_SEEN_EVENT}).fetchall()
-        for number, last_seen_ns, text in found:
+        for number, last_seen_ns, said in last_reports(self._cursor):
             process = self.processes[number]
             if not process.is_live:
                 process.last_seen_ns, process.is_live = last_seen_ns, True
-                process.ended, process.heartbeat_s = _read_last_seen(text)
+                process.ended, process.heartbeat_s = said.final, said.heartbeat_s
 
     def tick(self, as_of_ns: int) -> Tick:
         """Return what happened since the previous tick."""
@@ -278,15 +272,6 @@ class ReplayFeed(Feed):
         self._sessions.add(self._sessions_where(window, bounds))
         for sql in (_EVENTS, _ERRORS):
             self._add_events(sql, _BY_TIME.format(column="time_ns"), bounds)
-
-
-def _read_last_seen(text: str) -> tuple[bool, float]:
-    """Return whether a process exited cleanly, and its heartbeat; the defaults if they cannot be read."""
-    try:
-        reported = msgspec.json.decode(text, type=LastSeen)
-    except msgspec.MsgspecError:
-        reported = LastSeen()
-    return reported.final, reported.heartbeat_s
 
 
 class LiveFeed(Feed):

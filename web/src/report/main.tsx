@@ -37,9 +37,8 @@ async function start(): Promise<void> {
 }
 
 function prepare(report: ReportDocument): void {
-  const { run, scope, step, start_ns, end_ns, generated_s } = report;
-  const nowMs = run.end_ns === null ? generated_s * 1000 : run.end_ns / 1e6;
-  setReportFacts({ scope, step, startNs: start_ns, endNs: end_ns, nowMs });
+  const { scope, step, start_ns, end_ns, now_ns } = report;
+  setReportFacts({ scope, step, startNs: start_ns, endNs: end_ns, nowMs: now_ns / 1e6 });
   answerFrom(sourceOf(report));
 }
 

@@ -27,6 +27,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
   return {
     version: 4,
     generated_s: 1_800_000_100,
+    now_ns: ORIGIN + 10e9,
     generator: "rl-insight",
     scope: "step 3",
     step: 3,
@@ -89,6 +90,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
       name: textColumn(["step", "update", "generate"]),
       start_ns: [0, 2e9, 4e9],
       duration_ns: [8e9, 1e9, -1],
+      until_ns: { 2: 10e9 },
       segment: textColumn(["duration", "duration", "duration"]),
       status: textColumn(["ok", "error", "open"]),
       error: textColumn([null, "ValueError", null]),

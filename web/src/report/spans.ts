@@ -136,6 +136,12 @@ export class Spans {
     return this.unreadable.has(place) ? { unreadable: text } : (JSON.parse(text) as Record<string, unknown>);
   }
 
+  /** Until when an open span lasts, as the server defines it. */
+  private openUntil(row: number): number {
+    const { spans, origin_ns } = this.document;
+    return origin_ns + Math.max(spans.start_ns[row]!, spans.until_ns[spans.lane_id[row]!] ?? 0);
+  }
+
   private at(row: number): Span {
     const { spans, origin_ns } = this.document;
     const lane = this.lanes.get(spans.lane_id[row]!);
@@ -147,6 +153,7 @@ export class Spans {
       name: textAt(spans.name, row) ?? "",
       start_ns: origin_ns + spans.start_ns[row]!,
       duration_ns: duration < 0 ? null : duration,
+      until_ns: duration < 0 ? this.openUntil(row) : null,
       segment: textAt(spans.segment, row) ?? "",
       status: textAt(spans.status, row) ?? "",
       error: textAt(spans.error, row),

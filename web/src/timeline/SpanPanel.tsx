@@ -2,7 +2,6 @@ import { type ReactNode, useEffect } from "react";
 import type { Span, SpanDetail } from "../api";
 import { ViewLink } from "../components/ViewLink";
 import { colorOfName, colorOfStatus } from "../colors";
-import { nowMs } from "../reportFacts";
 import { severityClass } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
 import { useAnswer } from "../useQuery";
@@ -107,7 +106,7 @@ function Details({
 /** The age of an open span, and the usual duration of such spans. */
 function OpenAge({ run, detail: { span, severity } }: { run: string; detail: SpanDetail }) {
   const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
-  const age = Math.max(0, nowMs() / 1000 - span.start_ns / 1e9);
+  const age = ((span.until_ns ?? span.start_ns) - span.start_ns) / 1e9;
   const work = data?.find((one) => one.name === span.name);
   return (
     <span className={severityClass(severity)}>

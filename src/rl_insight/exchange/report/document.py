@@ -23,6 +23,7 @@ from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.logs import events_and_texts, logs_and_texts
+from rl_insight.store.queries.process_ends import process_ends
 from rl_insight.store.queries.span_series import SeriesAxis
 
 RecordT = TypeVar("RecordT", queries.Event, queries.LogLine)
@@ -62,6 +63,7 @@ def build_document(store: RunFile, scope: Scope | None = None, *, transcripts: b
 
 
 def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocument:
+    now_ns = time.time_ns()
     run = queries.summary(cursor)
     steps = queries.steps(cursor, _MAX_STEPS)
     shown = steps[-SHOWN_STEPS:]
@@ -69,8 +71,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     step = _step_of(scope, steps)
     start_ns, end_ns = _window(run, steps, step)
     origin_ns = start_ns // _SECOND * _SECOND
-    now_ns = run.end_ns or 0
-    spans = span_columns(cursor, start_ns, end_ns, origin_ns)
+    spans = span_columns(cursor, start_ns, end_ns, origin_ns, now_ns)
     metrics = queries.metrics(cursor)
     hotspots = queries.hotspots(cursor, scope, limit=_MAX_HOTSPOTS)
     sessions = session_report(cursor, scope)
@@ -80,7 +81,8 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     events = _without_texts(events_and_texts(cursor, of_events, limit=_MAX_EVENTS))
     return ReportDocument(
         version=VERSION,
-        generated_s=time.time(),
+        generated_s=now_ns / _SECOND,
+        now_ns=max((end.until_ns for end in process_ends(cursor, now_ns).values()), default=now_ns),
         generator=f"rl-insight {__version__}",
         scope="the whole run" if step is None else f"step {step}",
         step=step,

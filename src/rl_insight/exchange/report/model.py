@@ -66,6 +66,8 @@ class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Since `origin_ns`."""
     duration_ns: list[int]
     """-1 for an open span."""
+    until_ns: dict[int, int]
+    """By lane, until when its open spans last, since `origin_ns`."""
     segment: StringColumn
     status: StringColumn
     error: StringColumn
@@ -116,6 +118,8 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     generated_s: float
+    now_ns: int
+    """When it was generated; for a run without a live process, its last sign of life."""
     generator: str
     scope: str
     """A description of what the hotspots, spans and sessions cover."""

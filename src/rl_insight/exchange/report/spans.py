@@ -14,6 +14,7 @@ from rl_insight.schema.tables import Spans
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor, Timeline
 from rl_insight.store.queries.base import hex_id
+from rl_insight.store.queries.process_ends import LANE_ENDS, register_ends
 from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.tables import PLACE, aligned
 
@@ -43,6 +44,7 @@ _SPANS = f"""
         SELECT {_COLUMNS} FROM {{opened}} {_JOINS} WHERE {_RUNNING}
     ) {{longest}}
 """  # noqa: S608  (constants)
+_OPEN_UNTIL = f"SELECT DISTINCT lane_id, until_ns FROM open_span_data {LANE_ENDS}"  # noqa: S608  (constants)
 _LONGEST = "ORDER BY CASE WHEN duration_ns < 0 THEN 0 ELSE 1 END, duration_ns DESC LIMIT $limit"
 
 
@@ -71,6 +73,7 @@ def span_columns(
     start_ns: int,
     end_ns: int,
     origin_ns: int,
+    now_ns: int,
     most: int = MAX_SPANS,
     most_text: int = MAX_TEXT,
 ) -> SpanColumns:
@@ -89,6 +92,8 @@ def span_columns(
     recorded = [without_texts_in(text) or None for text in columns["attributes"]]
     kept = text_column(_within(recorded, most_text))
     traces = zip(columns["trace_high"], columns["trace_low"], strict=True)
+    register_ends(cursor, now_ns)
+    open_until = cursor.execute(_OPEN_UNTIL).fetchall()
     return SpanColumns(
         total=total,
         texts_left_out=sum(text is not None for text in recorded) - sum(row >= 0 for row in kept.rows),
@@ -96,6 +101,7 @@ def span_columns(
         trace_id=text_column(f"{high:016x}{low:016x}" for high, low in traces),
         parent_id=text_column(hex_id(number) for number in columns["parent_id"]),
         start_ns=[start - origin_ns for start in columns["start_ns"]],
+        until_ns={lane_id: until_ns - origin_ns for lane_id, until_ns in open_until},
         attributes=kept,
         unreadable=[place for place, text in enumerate(kept.values) if read_object(text) == {UNREADABLE: text}],
         **known,

@@ -66,7 +66,8 @@ _COUNT = "SELECT (SELECT count(*) FROM {ended} WHERE {where}) + (SELECT count(*)
 def flame(cursor: Cursor, scope: Scope | None = None, now_ns: int | None = None) -> Flame:
     """Return a flame graph: the spans of a scope by role, name and the names of children.
 
-    A span whose parent is not in the scope is placed under its role; open spans count up to now. Beyond half a
+    A span whose parent is not in the scope is placed under its role; open spans count up to now, or to the last sign
+    of life of a process that ended or fell silent. Beyond half a
     million spans, only the longest are shown.
     """
     spans = ScopedSpans(cursor, scope or Scope(), now_ns)

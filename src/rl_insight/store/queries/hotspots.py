@@ -59,7 +59,7 @@ def hotspots(
     """Return where the time goes: the groups of spans in a scope, the most wall time first.
 
     Wall time is the union of intervals. With `start_ns` or `end_ns`, spans that overlap the window are clipped to it;
-    open spans count up to the window's end, or to now.
+    open spans count up to the window's end, or to now while their process is live.
 
     >>> hotspots(cursor, Scope(last_steps=1))  # doctest: +SKIP
     """

@@ -1,4 +1,4 @@
-"""Open spans by name: the age of the oldest, how long such spans usually take, and whether it is overdue."""
+"""Open spans of live processes by name: the age of the oldest, how long they usually take, whether it is overdue."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from rl_insight.schema.names import Severity
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.overdue import work_severity
+from rl_insight.store.queries.process_ends import register_ends
 from rl_insight.store.tables import PLACE, SECOND
 
 
@@ -51,8 +52,8 @@ _OPEN = f"""
     SELECT name, arg_min(segment, {_AGE}), count(*), min({_AGE}), arg_min(span_id, {_AGE}), arg_min(session_id, {_AGE}),
         arg_min(process_id, {_AGE}), arg_min(lane, {_AGE}), arg_min(role, {_AGE}), arg_min(rank, {_AGE}),
         arg_min(lane_id, {_AGE})
-    FROM open_span_data {PLACE} JOIN names USING (name_id)
-    GROUP BY name ORDER BY 4
+    FROM open_span_data {PLACE} JOIN names USING (name_id) JOIN process_ends USING (process)
+    WHERE is_live GROUP BY name ORDER BY 4
 """  # noqa: S608  (constants)
 _RECENT_SPANS = 1_000_000
 # Rows are nearly in order of time; scanning all of ten million spans would take a second.
@@ -67,7 +68,11 @@ _ONE_NAME = "name = $name"
 
 
 def open_work(cursor: Cursor, now_ns: int) -> list[OpenWork]:
-    """Return running work by name, the oldest first, with its usual duration and whether it is overdue."""
+    """Return running work by name, the oldest first, with its usual duration and whether it is overdue.
+
+    Work that a process left open when it ended or fell silent is not running.
+    """
+    register_ends(cursor, now_ns)
     rows = cursor.execute(_OPEN).fetchall()
     if not rows:
         return []

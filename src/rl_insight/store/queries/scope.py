@@ -11,6 +11,7 @@ import numpy as np
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions, used
+from rl_insight.store.queries.process_ends import LANE_ENDS, register_ends
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, recorded_spans
 from rl_insight.store.queries.steps import step_range, stepped_spans
 
@@ -18,7 +19,7 @@ from rl_insight.store.queries.steps import step_range, stepped_spans
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Which spans to analyze: all, one step, the last steps, a window; all conditions must match.
 
-    Spans are clipped to a window, and open spans count up to now.
+    Spans are clipped to a window, and open spans count as long as `process_ends` says.
     """
 
     step: int | None = None
@@ -52,7 +53,9 @@ _SOURCES = {
     False: "(SELECT *, rowid AS row_number, 0::BIGINT AS clock_offset_ns FROM {table})",
 }
 _IN_WINDOW = "(SELECT *, rowid FROM span_data WHERE {where})"
-_RUNNING = "(SELECT * REPLACE (greatest($now_ns - start_ns - clock_offset_ns, 0) AS duration_ns) FROM {source})"
+_RUNNING = f"""
+    (SELECT * REPLACE (greatest(until_ns - start_ns - clock_offset_ns, 0) AS duration_ns) FROM {{source}} {LANE_ENDS})
+"""  # noqa: S608  (constants)
 _WHOLE = "SELECT {columns}, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
 _PART = """
     SELECT {columns}, greatest(start_ns + clock_offset_ns, $begin_ns) AS start_ns,
@@ -86,8 +89,8 @@ class ScopedSpans:
             tables["ended"] = _IN_WINDOW.format(where=conditions(SPAN_FRAGMENTS, recorded)[0])
         self._ended = placed(cursor, tables["ended"])
         self._opened = _RUNNING.format(source=placed(cursor, tables["opened"]))
-        now_ns = time.time_ns() if now_ns is None else now_ns
-        self._parameters = given | recorded | _bounds(scope) | {"now_ns": now_ns}
+        register_ends(cursor, time.time_ns() if now_ns is None else now_ns)
+        self._parameters = given | recorded | _bounds(scope)
 
     def execute(self, sql: str, **more: Any) -> Cursor:
         """Run a statement with these placeholders."""
@@ -97,7 +100,7 @@ class ScopedSpans:
     def rows(self, columns: str, *, with_open: bool) -> str:
         """Return the statement for some columns plus the aligned `start_ns` and `duration_ns`, for `execute`.
 
-        In a window, spans are clipped; open spans last until now.
+        In a window, spans are clipped.
         """
         form = _PART if self._is_window else _WHOLE
         sources = ("{ended}", "{opened}") if with_open or self._is_window else ("{ended}",)

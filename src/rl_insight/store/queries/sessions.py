@@ -11,6 +11,7 @@ from rl_insight.sessions.model import FIELDS, LOST, SORTABLE, StoredSession
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, checked_limit, conditions, like_pattern, structs
+from rl_insight.store.queries.process_ends import register_ends
 from rl_insight.store.queries.steps import time_of_steps
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.session_rows import session_of_row
@@ -87,13 +88,16 @@ _COUNTED = {
 _IN_FLIGHT = """
     WITH open_phases AS (
         SELECT session_id, count(*) AS running, max(start_ns + clock_offset_ns) AS began_ns,
-            arg_max(name, start_ns + clock_offset_ns) AS phase
+            arg_max(name, start_ns + clock_offset_ns) AS phase,
+            arg_max(until_ns, start_ns + clock_offset_ns) AS phase_until_ns
         FROM open_span_data JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)
+            JOIN process_ends USING (process)
         WHERE segment = 'phase' AND session_id IS NOT NULL GROUP BY session_id
-    )
-    SELECT session_id, task_id, process_id, role, rank, step, coalesce(submit_ts, began_ns / 1e9), phase, began_ns,
-        coalesce(running, 0)
-    FROM sessions LEFT JOIN open_phases USING (session_id) WHERE status = 'pending'
+    ),
+    owners AS (SELECT process_id, until_ns FROM processes JOIN process_ends USING (process))
+    SELECT session_id, task_id, process_id, role, rank, step, coalesce(submit_ts, began_ns / 1e9),
+        coalesce(until_ns, phase_until_ns, $now_ns), phase, began_ns, phase_until_ns, coalesce(running, 0)
+    FROM sessions LEFT JOIN open_phases USING (session_id) LEFT JOIN owners USING (process_id) WHERE status = 'pending'
     ORDER BY 7 LIMIT $limit
 """
 _OWNERS = """
@@ -200,12 +204,16 @@ def session_record(cursor: Cursor, session_id: str) -> SessionRecord | None:
 
 
 def sessions_in_flight(cursor: Cursor, now_ns: int, limit: int = 1_000) -> list[SessionInFlight]:
-    """Return the sessions that have not ended, the oldest first, with the phase each of them is in."""
+    """Return the sessions that have not ended, the oldest first, with the phase each of them is in.
+
+    Those of a process that ended or fell silent are as old as they were at its last sign of life.
+    """
     found = []
-    rows = cursor.execute(_IN_FLIGHT, {"limit": checked_limit(limit)}).fetchall()
-    for *place, began_s, phase, phase_ns, running in rows:
-        age_s = 0.0 if began_s is None else max(0.0, now_ns / SECOND - began_s)
-        phase_age_s = None if phase_ns is None else max(0, now_ns - phase_ns) / SECOND
+    register_ends(cursor, now_ns)
+    rows = cursor.execute(_IN_FLIGHT, {"limit": checked_limit(limit), "now_ns": now_ns}).fetchall()
+    for *place, began_s, until_ns, phase, phase_ns, phase_until_ns, running in rows:
+        age_s = 0.0 if began_s is None else max(0.0, until_ns / SECOND - began_s)
+        phase_age_s = None if phase_ns is None else max(0, phase_until_ns - phase_ns) / SECOND
         known: tuple[Any, ...] = (*place, age_s, phase, phase_age_s, running)
         found.append(SessionInFlight(*known))
     return found

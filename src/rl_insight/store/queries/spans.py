@@ -26,6 +26,7 @@ from rl_insight.store.queries.base import (
 )
 from rl_insight.store.queries.logs import Event, EventConditions, LogConditions, LogLine, search_events, search_logs
 from rl_insight.store.queries.open_work import open_span_severity
+from rl_insight.store.queries.process_ends import ends_by_id
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import counted_step, counted_windows, time_of_steps
 from rl_insight.store.tables import LANE_CLOCK, PLACE, aligned
@@ -41,6 +42,9 @@ class StoredSpan(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     duration_ns: int | None
     """None while it is open."""
+    until_ns: int | None = None
+    """Until when an open span lasts: now, or the last sign of life of a process that ended or fell silent. None for
+    one that has ended."""
     segment: str
     status: str
     error: str | None
@@ -67,7 +71,7 @@ class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
     """The first thousand, like the logs."""
     logs: list[LogLine]
     severity: Severity | None = None
-    """How overdue an open span is, as in `open/work`."""
+    """How overdue an open span of a live process is, as in `open/work`."""
 
 
 class SpanConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,9 +184,9 @@ _SORT_KEYS: dict[str, Callable[[StoredSpan], Any]] = {
 _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
 
 
-def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> StoredSpan | None:
+def span(cursor: Cursor, span_id: str, process_id: str | None = None, now_ns: int | None = None) -> StoredSpan | None:
     """Return a span by id, and by process if ids are not unique; None if there is none."""
-    found = _spans(cursor, _BY_ID, {"span_id": parse_id(span_id)})
+    found = _spans(cursor, _BY_ID, {"span_id": parse_id(span_id)}, now_ns)
     return next((one for one in found if process_id is None or one.process_id == process_id), None)
 
 
@@ -190,7 +194,8 @@ def span_detail(
     cursor: Cursor, span_id: str, process_id: str | None = None, now_ns: int | None = None
 ) -> SpanDetail | None:
     """Return a span with its parents, children, events and logs; None if there is none."""
-    found = span(cursor, span_id, process_id)
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    found = span(cursor, span_id, process_id, now_ns)
     if found is None:
         return None
     parents: list[StoredSpan] = []
@@ -198,7 +203,7 @@ def span_detail(
     above = found.parent_id
     while above and above not in seen and len(parents) < _MAX_PARENTS:
         seen.add(above)
-        parent = span(cursor, above)
+        parent = span(cursor, above, now_ns=now_ns)
         if parent is None:
             break
         parents.append(parent)
@@ -214,6 +219,7 @@ def span_detail(
             "trace_low": int(found.trace_id[16:], 16),
             "limit": MAX_CHILDREN,
         },
+        now_ns,
     )
     return SpanDetail(
         span=found,
@@ -225,10 +231,9 @@ def span_detail(
     )
 
 
-def _severity(cursor: Cursor, found: StoredSpan, now_ns: int | None) -> Severity | None:
-    if found.duration_ns is not None:
+def _severity(cursor: Cursor, found: StoredSpan, now_ns: int) -> Severity | None:
+    if found.duration_ns is not None or not ends_by_id(cursor, now_ns)[found.process_id].is_live:
         return None
-    now_ns = time.time_ns() if now_ns is None else now_ns
     return open_span_severity(cursor, found.name, found.segment, found.start_ns, now_ns)
 
 
@@ -335,8 +340,16 @@ def open_spans(cursor: Cursor, limit: int = 1_000) -> list[StoredSpan]:
     return _spans(cursor, _OPEN_SPANS, {"limit": checked_limit(limit)})
 
 
-def _spans(cursor: Cursor, sql: str, parameters: Parameters) -> list[StoredSpan]:
-    return [_span(row) for row in cursor.execute(sql, parameters).fetchall()]
+def _spans(cursor: Cursor, sql: str, parameters: Parameters, now_ns: int | None = None) -> list[StoredSpan]:
+    found = [_span(row) for row in cursor.execute(sql, parameters).fetchall()]
+    if all(one.duration_ns is not None for one in found):
+        return found
+    ends = ends_by_id(cursor, time.time_ns() if now_ns is None else now_ns)
+    return [one if one.duration_ns is not None else _until(one, ends[one.process_id].until_ns) for one in found]
+
+
+def _until(span: StoredSpan, end_ns: int) -> StoredSpan:
+    return msgspec.structs.replace(span, until_ns=max(span.start_ns, end_ns))
 
 
 def _span(row: tuple[Any, ...]) -> StoredSpan:

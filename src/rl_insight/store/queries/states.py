@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import IS_STATE, Cursor
+from rl_insight.store.queries.process_ends import LANE_ENDS, register_ends
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
 
@@ -31,7 +32,7 @@ _STATES = """
     SELECT {columns}, start_ns + duration_ns FROM span_data
     WHERE {condition} AND duration_ns >= $long AND start_ns < $until_ns AND start_ns + duration_ns > $ended_ns
     UNION ALL
-    SELECT {columns}, greatest(start_ns, $now_ns - clock_offset_ns) FROM open_span_data {clock}
+    SELECT {columns}, greatest(start_ns, until_ns - clock_offset_ns) FROM open_span_data {clock} {ends}
     WHERE {condition} AND start_ns < $until_ns
 """
 _NAMES = "SELECT name_id, name FROM names"
@@ -51,7 +52,7 @@ class LanePlace(NamedTuple):
 class StateTimes:
     """When each lane was in which state or phase during some steps; aligned nanoseconds.
 
-    Its columns are `lane_id`, `name_id`, `start_ns` and `end_ns`; open states end now.
+    Its columns are `lane_id`, `name_id`, `start_ns` and `end_ns`; open states end as `process_ends` says.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class StateTimes:
             "until_ns": self.end_ns - least,
             "ended_ns": self.start_ns - most,
             "long": LONG_SPAN_NS,
-            "now_ns": time.time_ns() if now_ns is None else now_ns,
         }
-        sql = _STATES.format(columns=columns, clock=LANE_CLOCK, condition=condition)
+        register_ends(cursor, time.time_ns() if now_ns is None else now_ns)
+        sql = _STATES.format(columns=columns, clock=LANE_CLOCK, ends=LANE_ENDS, condition=condition)
         found = cursor.execute(sql, window | given).fetchnumpy()
         if least or most:
             found |= {name: found[name] + offsets[found["lane_id"]] for name in ("start_ns", "end_ns")}

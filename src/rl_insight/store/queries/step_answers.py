@@ -1,8 +1,9 @@
 """Answers about finished steps that are remembered while their run file is open.
 
 They must depend only on the step, the leading role and the times of states (see `states.StateTimes`). Such an answer
-stays true until a state that overlaps the step arrives, starts or ends late, or the clock or the place of a lane is
-corrected: rows of `span_data` are never changed or deleted, so what arrived since is found by its row ids.
+stays true until a state that overlaps the step arrives, starts or ends late, the process of an open state falls silent
+or reports again, or the clock or the place of a lane is corrected: rows of `span_data` are never changed or deleted, so
+what arrived since is found by its row ids.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from rl_insight.store.memory import memory_of
 from rl_insight.store.queries.base import IS_STATE, Cursor
+from rl_insight.store.queries.process_ends import LANE_ENDS, register_ends
 from rl_insight.store.queries.states import LANES
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LANE_CLOCK, ROLLUP_ROWS
@@ -25,7 +27,10 @@ _MOST_ARRIVED: Final = 4 * ROLLUP_ROWS
 """When more spans than this have arrived since an answer, it is computed again: checking them would take as long."""
 _SPAN_ROWS = "SELECT count(*) FROM span_data"
 _PLACES = f"SELECT count(*), bit_xor(hash(place)) FROM ({LANES}) AS place"  # noqa: S608  (a constant)
-_OPEN = f"SELECT span_id, start_ns + clock_offset_ns AS start_ns FROM open_span_data {LANE_CLOCK} WHERE {IS_STATE}"  # noqa: S608
+_OPEN = f"""
+    SELECT span_id, start_ns + clock_offset_ns AS start_ns, until_ns FROM open_span_data {LANE_CLOCK} {LANE_ENDS}
+    WHERE {IS_STATE}
+"""  # noqa: S608  (constants)
 _ARRIVED = f"""
     SELECT arrived AS row, start_ns + clock_offset_ns AS start_ns, start_ns + clock_offset_ns + duration_ns AS end_ns
     FROM (SELECT rowid AS arrived, * FROM span_data WHERE rowid >= $known AND {IS_STATE}) {LANE_CLOCK}
@@ -38,7 +43,7 @@ class _StepAnswer(NamedTuple):
     span_rows: int
     """How many rows of `span_data` it accounts for."""
     places: tuple[int, int]
-    open_states: tuple[int, int]
+    open_states: tuple[int, int, int]
 
 
 def step_answers(
@@ -61,14 +66,14 @@ def step_answers(
     """
     now_ns = time.time_ns()
     memory = memory_of(cursor)
-    inputs = _Inputs(cursor)
+    inputs = _Inputs(cursor, now_ns)
     known = {step: memory.get((question, role, step)) for step in steps}
     found = inputs.still_true({step: answer for step, answer in known.items() if answer is not None})
     missing = [step for step in steps if step not in found]
     if missing:
         found |= dict(zip(missing, compute(missing), strict=True))
     for step, value in found.items():
-        if step.end_ns is not None and step.end_ns <= now_ns:  # open states end now, so after the step
+        if step.end_ns is not None and step.end_ns <= now_ns:  # what is open now ends after the step
             memory.keep((question, role, step), inputs.answer(step, value), size_bytes=size_bytes(value))
     return [found[step] for step in steps]
 
@@ -76,8 +81,9 @@ def step_answers(
 class _Inputs:
     """What answers depend on, as of the state of the file that a cursor sees."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, now_ns: int) -> None:
         self._cursor = cursor
+        register_ends(cursor, now_ns)
         ((self._span_rows,),) = cursor.execute(_SPAN_ROWS).fetchall()
         (self._places,) = cursor.execute(_PLACES).fetchall()
         self._open = cursor.execute(_OPEN).fetchnumpy()
@@ -85,10 +91,12 @@ class _Inputs:
     def answer(self, step: StepWindow, value: object) -> _StepAnswer:
         return _StepAnswer(value, self._span_rows, self._places, self._open_states(step))
 
-    def _open_states(self, step: StepWindow) -> tuple[int, int]:
-        """Return the number of open states of a step, and a digest of their ids."""
-        ids = self._open["span_id"][self._open["start_ns"] < step.end_ns]
-        return ids.size, int(np.bitwise_xor.reduce(ids))
+    def _open_states(self, step: StepWindow) -> tuple[int, int, int]:
+        """Return the number of open states of a step, and digests of their ids and of their ends within the step."""
+        is_in_step = self._open["start_ns"] < step.end_ns
+        ids = self._open["span_id"][is_in_step]
+        ends = self._open["until_ns"][is_in_step].clip(max=step.end_ns or step.start_ns)
+        return ids.size, int(np.bitwise_xor.reduce(ids)), int(ends.sum())
 
     def still_true(self, known: dict[StepWindow, _StepAnswer]) -> dict[StepWindow, Any]:
         """Return the values of those answers that are still true."""

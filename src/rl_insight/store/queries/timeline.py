@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, structs, used
+from rl_insight.store.queries.process_ends import LANE_ENDS, register_ends
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.rollup import rolled_up_rows
@@ -127,13 +128,13 @@ _EVERY = "duration_ns < $long"
 _SINGLE = "duration_ns >= $at_least AND duration_ns < $long AND rowid < $from_row"
 _TAIL = "duration_ns < $long AND rowid >= $from_row"
 _LONG_SPANS = _SPANS.format(table="long_spans", parent="0::UBIGINT", which="duration_ns >= $at_least")
-_OPEN_SPANS = """
+_OPEN_SPANS = f"""
         SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns,
-            greatest(start_ns + clock_offset_ns, $now), greatest($now - start_ns - clock_offset_ns, 0), 1,
-            greatest($now - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
-        FROM open_span_data JOIN lane_times USING (lane_id)
-        WHERE start_ns + clock_offset_ns < $end AND greatest(start_ns + clock_offset_ns, $now) >= $start
-"""
+            greatest(start_ns + clock_offset_ns, until_ns), greatest(until_ns - start_ns - clock_offset_ns, 0), 1,
+            greatest(until_ns - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
+        FROM open_span_data JOIN lane_times USING (lane_id) {LANE_ENDS}
+        WHERE start_ns + clock_offset_ns < $end AND greatest(start_ns + clock_offset_ns, until_ns) >= $start
+"""  # noqa: S608  (constants)
 
 _ROLLED_UP = """
         UNION ALL
@@ -203,22 +204,22 @@ def timeline(
 ) -> Timeline:
     """Return the spans in a window of aligned time, with spans shorter than a pixel merged.
 
-    Open spans reach up to `now_ns`; beyond `max_blocks` blocks, pixels get coarser. Times in the answer are relative to
-    `origin_ns`: JavaScript numbers cannot represent nanoseconds since 1970 exactly. `with_steps` adds the step of each
-    block.
+    Open spans reach up to now, or to the last sign of life of a process that ended or fell silent. Beyond `max_blocks`
+    blocks, pixels get coarser. Times in the answer are relative to `origin_ns`: JavaScript numbers cannot represent
+    nanoseconds since 1970 exactly. `with_steps` adds the step of each block.
     """
     if not 0 <= start_ns < end_ns < LAST_TIME_NS:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
     limit = max(MAX_PIXELS, end_ns - start_ns)
     if not 1 <= pixels <= limit:
         raise QueryError(f"{pixels} pixels are out of range: ask for 1 to {limit}.")
+    register_ends(cursor, now_ns)
     least, most = clock_offsets(cursor)
     rolled_up = rolled_up_rows(cursor)
     window = {"from_ns": start_ns - most - LONG_SPAN_NS, "until_ns": end_ns - least}
     parameters: Parameters = window | {
         "start": start_ns,
         "end": end_ns,
-        "now": now_ns,
         "lanes": lane_ids,
         "long": LONG_SPAN_NS,
     }
