@@ -174,6 +174,8 @@ def test_a_report_has_one_now(is_live, runs, monkeypatch):
     assert document.now_ns == end_ns
     assert set(document.spans.until_ns.values()) == {end_ns - document.origin_ns}
     assert max(document.timelines[-1].block_end_ns) == end_ns - document.origin_ns
+    assert document.timelines[-1].open == [False, is_live]
+    assert document.end_ns == end_ns + 1
     assert [process.state for process in document.processes] == ["live" if is_live else "silent"]
     assert [work.oldest_age_s for work in document.open_work] == ([492.0] if is_live else [])
     running = document.pace.running

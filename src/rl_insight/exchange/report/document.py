@@ -12,13 +12,13 @@ from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.exchange.report.metrics import metric_lines
 from rl_insight.exchange.report.model import VERSION, ReportDocument
 from rl_insight.exchange.report.sessions import session_report, session_transcripts
-from rl_insight.exchange.report.spans import span_blocks, span_columns, text_column
+from rl_insight.exchange.report.spans import open_until, span_blocks, span_columns, text_column
 from rl_insight.schema.captured_text import without_texts, without_texts_in
 from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
 from rl_insight.store.connections import RunFile
-from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RunSummary, Scope, SpanSeries, Step
+from rl_insight.store.queries import Breakdown, Cursor, Hotspot, Scope, SpanSeries, Step
 from rl_insight.store.queries.gpus_now import gpus_now
 from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
@@ -69,7 +69,8 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     shown = steps[-SHOWN_STEPS:]
     recent = [one.step for one in shown if one.end_ns is not None][-IDLE_STEPS:]
     step = _step_of(scope, steps)
-    start_ns, end_ns = _window(run, steps, step)
+    last_ns = max(run.end_ns or 0, *open_until(cursor, now_ns).values(), 0)
+    start_ns, end_ns = _window(run.start_ns or 0, last_ns, steps, step)
     origin_ns = start_ns // _SECOND * _SECOND
     spans = span_columns(cursor, start_ns, end_ns, origin_ns, now_ns)
     metrics = queries.metrics(cursor)
@@ -166,10 +167,9 @@ def _step_of(scope: Scope, steps: list[Step]) -> int | None:
     return steps[-1].step if scope.last_steps is not None and steps else None
 
 
-def _window(run: RunSummary, steps: list[Step], step: int | None) -> tuple[int, int]:
+def _window(start_ns: int, last_ns: int, steps: list[Step], step: int | None) -> tuple[int, int]:
     """Return the time window of a report, the end exclusive."""
     chosen = next((one for one in steps if one.step == step), None)
     if chosen is not None:
-        return chosen.start_ns, chosen.end_ns or max(chosen.start_ns, run.end_ns or 0) + 1
-    start_ns = run.start_ns or 0
-    return start_ns, max(start_ns, run.end_ns or 0) + 1
+        return chosen.start_ns, chosen.end_ns or max(chosen.start_ns, last_ns) + 1
+    return start_ns, max(start_ns, last_ns) + 1

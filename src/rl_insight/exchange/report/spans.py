@@ -68,6 +68,12 @@ def _within(texts: Iterable[str | None], most: int) -> Iterator[str | None]:
         yield text
 
 
+def open_until(cursor: Cursor, now_ns: int) -> dict[int, int]:
+    """Return until when the open spans of each lane last."""
+    register_ends(cursor, now_ns)
+    return dict(cursor.execute(_OPEN_UNTIL).fetchall())
+
+
 def span_columns(
     cursor: Cursor,
     start_ns: int,
@@ -92,8 +98,6 @@ def span_columns(
     recorded = [without_texts_in(text) or None for text in columns["attributes"]]
     kept = text_column(_within(recorded, most_text))
     traces = zip(columns["trace_high"], columns["trace_low"], strict=True)
-    register_ends(cursor, now_ns)
-    open_until = cursor.execute(_OPEN_UNTIL).fetchall()
     return SpanColumns(
         total=total,
         texts_left_out=sum(text is not None for text in recorded) - sum(row >= 0 for row in kept.rows),
@@ -101,7 +105,7 @@ def span_columns(
         trace_id=text_column(f"{high:016x}{low:016x}" for high, low in traces),
         parent_id=text_column(hex_id(number) for number in columns["parent_id"]),
         start_ns=[start - origin_ns for start in columns["start_ns"]],
-        until_ns={lane_id: until_ns - origin_ns for lane_id, until_ns in open_until},
+        until_ns={lane_id: until_ns - origin_ns for lane_id, until_ns in open_until(cursor, now_ns).items()},
         attributes=kept,
         unreadable=[place for place, text in enumerate(kept.values) if read_object(text) == {UNREADABLE: text}],
         **known,

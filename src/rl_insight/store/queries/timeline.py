@@ -71,6 +71,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """The sum of their durations."""
     errors: list[int]
     open: list[bool]
+    """Whether the block is in flight; the work that a process left open when it ended or fell silent is not."""
     span_id: list[str]
     """The span, or the longest of the merged ones."""
     parent: list[int]
@@ -131,7 +132,7 @@ _LONG_SPANS = _SPANS.format(table="long_spans", parent="0::UBIGINT", which="dura
 _OPEN_SPANS = f"""
         SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns,
             greatest(start_ns + clock_offset_ns, until_ns), greatest(until_ns - start_ns - clock_offset_ns, 0), 1,
-            greatest(until_ns - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
+            greatest(until_ns - start_ns - clock_offset_ns, 0)::DOUBLE, 0, is_live
         FROM open_span_data JOIN lane_times USING (lane_id) {LANE_ENDS}
         WHERE start_ns + clock_offset_ns < $end AND greatest(start_ns + clock_offset_ns, until_ns) >= $start
 """  # noqa: S608  (constants)
