@@ -75,6 +75,10 @@ class HardwareBook:
         self.processes: dict[int, Device] = {}
         self.engines: dict[str, Device] = {}
         """By instance, as `host:port`."""
+        self.targets: dict[str, Device] = {}
+        """All scrape targets by instance, with the one quantity `up`: engines, and also hubs and exporters."""
+        self._target_of: dict[str, str] = {}
+        """The instance of an engine to that of its target, which differ with data parallelism."""
 
     def add(self, series: SeriesRow, sample: SampleRow) -> bool:
         """Add a sample of the hardware monitor; returns False for any other sample."""
@@ -99,12 +103,32 @@ class HardwareBook:
         labels = series.labels
         if labels.get("priority"):
             return
-        instance = labels.get("instance") or f"process {series.process}"
+        target = instance = _instance(series)
         if part := labels.get("engine") or labels.get("dp_rank"):
             instance = f"{instance} engine {part}"
         quantity = canonical.removeprefix("engine_")
         if quantity != "awake" or labels.get("sleep_state", "awake") == "awake":
             _device(self.engines, instance, instance, series).add(quantity, sample)
+            self._target_of[instance] = target
+
+    def add_target(self, series: SeriesRow, sample: SampleRow) -> None:
+        """Add whether a scrape target answered."""
+        instance = _instance(series)
+        _device(self.targets, instance, instance, series).add("up", sample)
+
+    def engine_targets(self) -> list[Device]:
+        """Return the scrape targets that have shown metrics of an engine."""
+        served = set(self._target_of.values())
+        return [target for instance, target in self.targets.items() if instance in served]
+
+    def is_down(self, engine: Device) -> bool:
+        """Return whether the last scrape of an engine failed."""
+        target = self.targets.get(self._target_of[engine.host])
+        return target is not None and target.latest("up") == 0
+
+
+def _instance(series: SeriesRow) -> str:
+    return series.labels.get("instance") or f"process {series.process}"
 
 
 def _device(devices: dict[Key, Device], key: Key, host: str, series: SeriesRow, gpu: str | None = None) -> Device:

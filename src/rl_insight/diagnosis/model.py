@@ -245,8 +245,10 @@ class RunModel:
             if "source" in series.labels and self.hardware.add(series, sample):
                 continue
             canonical = canonical_name(series.name)
-            if canonical is not None and (canonical.startswith(_ENGINE_PREFIX) or canonical == "target_up"):
+            if canonical is not None and canonical.startswith(_ENGINE_PREFIX):
                 self.hardware.add_engine(series, sample, canonical)
+            elif canonical == "target_up":
+                self.hardware.add_target(series, sample)
             elif sample.step is None:
                 self._counted.add_sample(sample, series.process)
             elif series.kind == GAUGE.name:

@@ -118,13 +118,15 @@ def move_aside(path: Path, reason: str) -> Path | None:
     return target
 
 
-_INFO = "SELECT count(*), min(first_seen_ns), max(last_seen_ns) FROM processes"
 # Engines and exporters outlive the training: scrape targets count only if a run has no other processes.
-_UNENDED = """
-    WITH members AS (SELECT *, starts_with(process_id, $target) AS is_target FROM processes)
-    SELECT max(last_seen_ns), heartbeat_s FROM members
-    WHERE NOT final AND is_target = (SELECT bool_and(is_target) FROM members) GROUP BY heartbeat_s
+_MEMBERS = """
+    WITH members AS (SELECT *, starts_with(process_id, $target) AS is_target FROM processes),
+    deciding AS (SELECT * FROM members WHERE is_target = (SELECT bool_and(is_target) FROM members))
 """
+_INFO = f"""{_MEMBERS}
+    SELECT (SELECT count(*) FROM members), (SELECT min(first_seen_ns) FROM members), max(last_seen_ns) FROM deciding
+"""
+_UNENDED = f"{_MEMBERS} SELECT max(last_seen_ns), heartbeat_s FROM deciding WHERE NOT final GROUP BY heartbeat_s"
 
 
 class KnownRun(msgspec.Struct, frozen=True):
@@ -159,8 +161,9 @@ def read_info(
     from rl_insight.store.queries.findings import is_stalled  # queries import the store, which imports this module
     from rl_insight.store.queries.run_notes import read_notes
 
-    ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
-    unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
+    targets = {"target": TARGET_PROCESS_PREFIX}
+    ((processes, first_seen, last_seen),) = cursor.execute(_INFO, targets).fetchall()
+    unended = cursor.execute(_UNENDED, targets).fetchall()
     recorded = _recorded(cursor, shown, run_id if not processes else None) if earlier is None else earlier.info
     notes = read_notes(cursor)
     stalled = is_stalled(cursor)

@@ -35,8 +35,8 @@ class DeadEngine(TickRule):
     """An engine or rollout process is dead, and the trainer is waiting for it."""
 
     threshold = (
-        "A scrape target has been down for {down_s} s, or a rollout process has missed three heartbeats. Critical if "
-        "another role has been waiting for at least {waiting_s} s."
+        "The scrape target of an engine has been down for {down_s} s, or a rollout process has missed three "
+        "heartbeats. Critical if another role has been waiting for at least {waiting_s} s."
     )
     remedy = "Restart the replica; look for an out-of-memory kill at wake-up, and fail instead of polling forever."
     parameters = (
@@ -55,7 +55,7 @@ class DeadEngine(TickRule):
     })  # fmt: skip
 
     def _look(self, model: RunModel) -> list[Signal]:
-        found = [signal for engine in model.hardware.engines.values() if (signal := self._target(model, engine))]
+        found = [signal for engine in model.hardware.engine_targets() if (signal := self._target(model, engine))]
         silent, remaining = model.silent_workers(), model.remaining()
         dead = [process for process in silent if is_rollout(process.role) and process.role != model.lead]
         if 2 * len(silent) > remaining > 2:
@@ -65,7 +65,7 @@ class DeadEngine(TickRule):
         return found + [self._process(model, process) for process in dead]
 
     def _target(self, model: RunModel, engine: Device) -> Signal | None:
-        states = engine.history("target_up")
+        states = engine.history("up")
         if not states or states[-1][1] > 0 or not any(value > 0 for _, value in states):
             return None
         since = next((time_ns for time_ns, value in reversed(states) if value > 0), states[0][0])
@@ -119,7 +119,7 @@ class StuckEngine(DeviceRule):
         waiting = device.between("waiting", since, model.as_of_ns)
         grown = device.growth("tokens", since, model.as_of_ns)
         history = device.history("running")
-        if not history or history[0][0] > since or len(running) < 2 or device.latest("target_up") == 0:
+        if not history or history[0][0] > since or len(running) < 2 or model.hardware.is_down(device):
             return None
         asleep = device.latest("awake") == 0
         if asleep and waiting and min(waiting) > 0:
