@@ -21,21 +21,21 @@ PROGRAMS = ROOT / "tests" / "compat" / "programs"
 TRAINER = """
 import sys, time
 import ray
-address, url, port, original = sys.argv[1:]
+address, url, port, original, project, experiment, reward = sys.argv[1:]
 environment = {"env_vars": {"PYTHONPATH": original}}
 ray.init(address=address, runtime_env=environment, logging_level="ERROR", log_to_driver=False)
 import rl_insight as insight
 assert insight.__version__ == "0.3.0", insight.__file__
 insight.init(
-    project="math",
-    experiment_name="grpo",
+    project=project,
+    experiment_name=experiment,
     config={"server": {"url": url}, "prometheus": {"metrics_report_port": int(port)}},
 )
 insight.metric_count("steps", 3)
-insight.metric_gauge("reward_mean", 0.5)
+insight.metric_gauge("reward_mean", float(reward))
 with insight.trace_state("rollout", state_lane_id="rank_0", step=1):
     time.sleep(0.01)
-session = insight.agent_loop_session(experiment_name="grpo", sample=3, session=0, global_steps=7)
+session = insight.agent_loop_session(experiment_name=experiment, sample=3, session=0, global_steps=7)
 turn = {**session.identity, "monitor.trace_source": "gateway", "turn": 0, "completion_tokens": 512}
 insight.trace_span(
     name="gateway_generation", start_time_ns=session.start_ns, end_time_ns=time.time_ns(), attributes=turn
@@ -79,41 +79,55 @@ def names_of(server, run):
     return found["project"], found["experiment_name"]
 
 
-def test_a_trainer_with_rl_insight_0_3_0_delivers_to_our_server(cluster, server):
-    folder = original("rl-insight")
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, cluster, server.url, str(free_port()), str(folder)],
-        env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert trainer.stdout.readline() == "ready\n", trainer.stderr.read()
-        run = f"otlp-rl_insight_monitor-{time.strftime('%Y%m%d', time.gmtime())}"
-        jobs = lambda: [(target["job_name"], target["run_id"]) for target in server.targets()]
-        eventually(jobs, [("trainer_metrics", run)])
+@pytest.fixture
+def start_trainer(cluster, server):
+    """Start a program that uses rl-insight 0.3.0; returns when it has recorded everything."""
+    folder, started = original("rl-insight"), []
 
-        def latest(metric):
-            return server.sql(run, f"SELECT value FROM samples WHERE name = '{metric}' ORDER BY time_ns DESC LIMIT 1")
-
-        eventually(lambda: latest("reward_mean"), [[0.5]])
-        eventually(lambda: latest("steps"), [[3.0]])
-        spans = "SELECT name, lane, step FROM spans ORDER BY name"
-        lane = "experiment=grpo/sample=3/session=0/traj=0"
-        eventually(
-            lambda: server.sql(run, spans),
-            [["agent_session", lane, 7], ["gateway_generation", lane, 7], ["rollout", "rank_0", 1]],
+    def start(*names):
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, cluster, server.url, str(free_port()), str(folder), *names],
+            env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        eventually(lambda: names_of(server, run), ("math", "grpo"))
-        session = server.get(f"/api/v1/sessions?run={run}")["sessions"]
-        assert [(one["status"], one["step"]) for one in session] == [("accepted", 7)]
-    finally:
-        trainer.stdin.close()
-        trainer.wait(60)
-        trainer.stdout.close()
-        trainer.stderr.close()
+        started.append(trainer)
+        assert trainer.stdout.readline() == "ready\n", trainer.stderr.read()
+
+    yield start
+    for trainer in started:
+        trainer.communicate(timeout=60)
+
+
+def check_trainer(server, run, project, experiment, reward):
+    values = lambda metric: server.sql(run, f"SELECT DISTINCT value FROM samples WHERE name = '{metric}'")
+    eventually(lambda: values("reward_mean"), [[reward]])
+    eventually(lambda: values("steps"), [[3.0]])
+    lane = f"experiment={experiment}/sample=3/session=0/traj=0"
+    eventually(
+        lambda: server.sql(run, "SELECT name, lane, step FROM spans ORDER BY name"),
+        [["agent_session", lane, 7], ["gateway_generation", lane, 7], ["rollout", "rank_0", 1]],
+    )
+    eventually(lambda: names_of(server, run), (project, experiment))
+    session = server.get(f"/api/v1/sessions?run={run}")["sessions"]
+    assert [(one["status"], one["step"]) for one in session] == [("accepted", 7)]
+
+
+def test_trainers_with_rl_insight_0_3_0_deliver_to_our_server_each_in_a_run(server, start_trainer):
+    day = time.strftime("%Y%m%d", time.gmtime())
+    trainers = {
+        f"otlp-rl_insight_monitor-math.grpo-{day}": ("math", "grpo", 0.5),
+        f"otlp-rl_insight_monitor-physics.ppo-{day}": ("physics", "ppo", 0.25),
+    }
+    for project, experiment, reward in trainers.values():
+        start_trainer(project, experiment, str(reward))
+    jobs = lambda: sorted((target["job_name"], target.get("run_id", "")) for target in server.targets())
+    eventually(jobs, [("trainer_metrics", run) for run in trainers])
+    for run, recorded in trainers.items():
+        check_trainer(server, run, *recorded)
+    assert sorted(one["run_id"] for one in server.get("/api/v1/runs")) == list(trainers)
 
 
 @pytest.fixture

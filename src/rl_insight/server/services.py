@@ -13,6 +13,7 @@ from rl_insight.collector import Collector, Published, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
+from rl_insight.otlp.decode.experiments import ExperimentBook
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
@@ -97,13 +98,16 @@ class Services:
         )
         self.pacing = FlushAdvice(self.writer.get_status)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
+        experiments = ExperimentBook()
         self.otlp = OtlpReceiver(
-            self.ingest, self.counters, EngineRequests(self.runs), max_items=settings.max_request_items
+            self.ingest, self.counters, EngineRequests(self.runs), experiments, max_items=settings.max_request_items
         )
         self.targets = TargetBook(settings.directory / TARGETS_FILE)
         self.clients_file = settings.directory / CLIENTS_FILE
         self._clients_mirror = TargetMirror(self.targets.path, self.clients_file, CLIENTS_JOB_LABELS)
-        self.scraper: Scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
+        self.scraper: Scraper = Scraper(
+            self.targets, self.ingest, settings.scrape, experiments, namespace=settings.namespace
+        )
         self.alerts: Alerts = Alerts(settings.alerts, page_url)
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
         self.diagnosis: DiagnosisService = DiagnosisService(

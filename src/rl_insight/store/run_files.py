@@ -125,8 +125,10 @@ _MEMBERS = """
 """
 _INFO = f"""{_MEMBERS}
     SELECT (SELECT count(*) FROM members), (SELECT min(first_seen_ns) FROM members), max(last_seen_ns) FROM deciding
-"""
-_UNENDED = f"{_MEMBERS} SELECT max(last_seen_ns), heartbeat_s FROM deciding WHERE NOT final GROUP BY heartbeat_s"
+"""  # noqa: S608  (constants)
+_UNENDED = f"""{_MEMBERS}
+    SELECT max(last_seen_ns), heartbeat_s FROM deciding WHERE NOT final GROUP BY heartbeat_s
+"""  # noqa: S608  (constants)
 
 
 class KnownRun(msgspec.Struct, frozen=True):

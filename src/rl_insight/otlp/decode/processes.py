@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.intake.process import FIRST_HEARTBEAT_S
+from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, run_of_day
 from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.otlp.mapping import RUN_KEYS, label_attributes
 from rl_insight.schema import Process
@@ -28,38 +29,43 @@ class ProcessBook:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[bytes, str, str], Process] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, str, str, Experiment], Process] = OrderedDict()
 
-    def process_of(self, resource: Any, peer: str) -> Process:
-        """Return the process of a `Resource` message from the address `peer`."""
+    def process_of(self, resource: Any, peer: str, experiment: Experiment = NAMELESS) -> Process:
+        """Return the process of a `Resource` message from the address `peer`.
+
+        `experiment` is that of its data, if the resource does not name it.
+        """
         day = time.strftime("%Y%m%d", time.gmtime())
-        key = (resource.SerializeToString(deterministic=True), peer, day)
+        key = (resource.SerializeToString(deterministic=True), peer, day, experiment)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = describe(plain(resource.attributes), peer, day)
+            found = self._known[key] = describe(plain(resource.attributes), peer, day, experiment)
             if len(self._known) > _MAX_CACHED:
                 self._known.popitem(last=False)
         return found
 
 
-def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
+def describe(attributes: dict[str, Any], peer: str, day: str, experiment: Experiment = NAMELESS) -> Process:
     """Return the process that resource attributes describe.
 
     >>> process = describe({"service.name": "rollout", "run_id": "r1", "process.pid": 7, "host.name": "n1"}, "", "")
     >>> process.process_id, process.run_id, process.role
     ('rollout-n1-7', 'r1', 'rollout')
     """
-    service = _text(attributes, "service.name") or "unknown_service"
+    service = service_of(attributes)
+    own = names_of(attributes)
+    names = Experiment(experiment.project or own.project, experiment.name or own.name)
     host = _text(attributes, "host.name") or peer
     pid = whole_number(attributes.get("process.pid")) or 0
     labels = {key: as_text(value)[:_MAX_TEXT] for key, value in label_attributes(attributes).items()}
     return Process(
         process_id=_identity(attributes, service, host, pid, peer),
-        run_id=run_of(attributes) or f"otlp-{service}-{day}",
+        run_id=run_of(attributes) or run_of_day(service, names, day),
         host=host,
         pid=pid,
-        project=_text(attributes, "project"),
-        experiment_name=_text(attributes, "experiment_name"),
+        project=names.project,
+        experiment_name=names.name,
         role=_text(attributes, "role") if "role" in attributes else service,
         rank=whole_number(attributes.get("rank")),
         labels=dict(list(labels.items())[:_MAX_LABELS]),
@@ -75,6 +81,16 @@ def run_of(attributes: dict[str, Any]) -> str:
     '20260101-1'
     """
     return next((run_id for key in RUN_KEYS if (run_id := _text(attributes, key))), "")
+
+
+def service_of(attributes: dict[str, Any]) -> str:
+    """Return the service in resource attributes."""
+    return _text(attributes, "service.name") or "unknown_service"
+
+
+def names_of(attributes: dict[str, Any]) -> Experiment:
+    """Return the experiment in resource attributes."""
+    return Experiment(_text(attributes, "project"), _text(attributes, "experiment_name"))
 
 
 def _identity(attributes: dict[str, Any], service: str, host: str, pid: int, peer: str) -> str:

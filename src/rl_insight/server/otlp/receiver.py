@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
 from threading import Lock
@@ -17,9 +18,12 @@ from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.intake import Cadence, first_assigned_sequence
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode import rows_of
-from rl_insight.otlp.decode.processes import ProcessBook
+from rl_insight.otlp.decode.experiments import MARKERS as NAME_MARKERS
+from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, ExperimentBook, Sender
+from rl_insight.otlp.decode.processes import ProcessBook, names_of, run_of, service_of
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.rows import DecodedRows
+from rl_insight.otlp.decode.values import plain
 from rl_insight.schema import Batch, Process
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
@@ -125,7 +129,13 @@ class OtlpReceiver:
     """
 
     def __init__(
-        self, ingest: Ingest, counters: ServerCounters, engine_requests: EngineRequests, *, max_items: int
+        self,
+        ingest: Ingest,
+        counters: ServerCounters,
+        engine_requests: EngineRequests,
+        experiments: ExperimentBook,
+        *,
+        max_items: int,
     ) -> None:
         self._ingest = ingest
         self._engine_requests = engine_requests
@@ -133,6 +143,7 @@ class OtlpReceiver:
         self._max_items = max_items
         self._large = Lock()
         self._book = ProcessBook()
+        self._experiments = experiments
         self._lock = Lock()
         self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
         self._recent: OrderedDict[bytes, tuple[float, OtlpSubmission]] = OrderedDict()
@@ -179,7 +190,9 @@ class OtlpReceiver:
                 raise
             if signal is OtlpSignal.TRACES and any(marker in body for marker in MARKERS):
                 self._engine_requests.assign(request)
-            return self._convert(signal, request, len(body), peer, route)
+            is_named = signal is OtlpSignal.TRACES and any(marker in body for marker in NAME_MARKERS)
+            parts = [part for entry in resources_of(request) for part in self._parts(entry, peer, is_named)]
+            return self._convert(signal, parts, len(body), peer, route)
 
     def _recall(self, digest: bytes) -> OtlpSubmission | None:
         oldest_s = time.monotonic() - _RECENT_S
@@ -196,13 +209,26 @@ class OtlpReceiver:
             return None
         return found[1]
 
-    def _convert(self, signal: OtlpSignal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
+    def _parts(self, entry: Any, peer: str, is_named: bool) -> Iterator[tuple[Experiment, Any]]:
+        """Yield a resource's data by experiment; all of it belongs to one if the resource names the run."""
+        attributes = plain(entry.resource.attributes)
+        if run_of(attributes):
+            yield NAMELESS, entry
+            return
+        own, sender = names_of(attributes), Sender(service_of(attributes), peer)
+        if is_named and any(scope.spans for scope in entry.scope_spans):
+            yield from self._experiments.split(entry, sender, own)
+        else:
+            yield self._experiments.complete(sender, own), entry
+
+    def _convert(
+        self, signal: OtlpSignal, parts: list[tuple[Experiment, Any]], size: int, peer: str, route: str
+    ) -> OtlpSubmission:
         batches: list[tuple[Batch, int]] = []
         taken: list[tuple[_Sender, DecodedRows]] = []
-        resources = resources_of(request)
-        share = size // max(len(resources), 1)
-        for entry in resources:
-            process = self._book.process_of(entry.resource, peer)
+        share = size // max(len(parts), 1)
+        for experiment, entry in parts:
+            process = self._book.process_of(entry.resource, peer, experiment)
             sender = self._sender(process)
             # Requests of one process may overlap: updating its totals must be atomic.
             with sender.lock:

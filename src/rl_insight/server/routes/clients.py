@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from rl_insight.errors import ConfigError
+from rl_insight.otlp.decode.experiments import experiment_of, run_of_day
 from rl_insight.schema.names import TRAINER_JOB
 from rl_insight.server.http.answers import services_of
 from rl_insight.server.scrape.targets import Target, make_targets
@@ -18,8 +18,8 @@ from rl_insight.stack.state import read_state
 
 router = APIRouter(prefix="/api/v1", tags=["clients of 0.3.0"])
 
-_LEASE_S = 86_400.0
-"""These clients register once: a target that could not be scraped for a day is removed."""
+_LEASE_S = 600.0
+"""These clients cannot deregister: a target that could not be scraped for this long is removed."""
 _BAD: dict[int | str, dict[str, Any]] = {400: {"description": "Invalid `targets` or `labels`."}}
 
 
@@ -33,7 +33,7 @@ class ClientTargets(BaseModel):
     experiment_name: str | None = None
     run_id: str | None = Field(
         default=None,
-        description="The run that stores their metrics; default the run of the client's spans, empty for none.",
+        description="The run that stores their metrics, empty for none; default the run of the experiment's spans.",
     )
 
 
@@ -49,12 +49,15 @@ def list_services(request: Request) -> JSONResponse:
 
 @router.post("/prometheus/targets", responses=_BAD)
 def add_client_targets(request: Request, registration: ClientTargets) -> JSONResponse:
-    """Register targets to scrape; by default their metrics are stored in the run of the client's spans."""
+    """Register targets to scrape; by default their metrics are stored in the run of their experiment's spans."""
     services = services_of(request)
+    named = experiment_of(registration.project or "", registration.experiment_name or "")
+    run_id, host = registration.run_id, ""
+    if run_id is None:
+        run_id = run_of_day(services.settings.namespace, named) if all(named) else ""
+        host = "" if all(named) else request.client.host if request.client else "unknown"
     try:
-        spans_run = f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}"
-        run_id = spans_run if registration.run_id is None else registration.run_id
-        targets = _targets(registration, run_id)
+        targets = _targets(registration, run_id, host)
     except ConfigError as error:
         return JSONResponse({"detail": str(error)}, status_code=400)
     services.targets.add(targets)
@@ -72,7 +75,7 @@ def add_client_targets(request: Request, registration: ClientTargets) -> JSONRes
     )
 
 
-def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
+def _targets(registration: ClientTargets, run_id: str, client_host: str) -> list[Target]:
     given, common = registration.targets, registration.labels
     if not isinstance(given, list) or not given:
         raise ConfigError("targets must be a list with at least one entry.")
@@ -94,4 +97,5 @@ def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
         experiment_name=registration.experiment_name or "",
         lease_s=_LEASE_S,
         is_client=True,
+        client_host=client_host,
     )

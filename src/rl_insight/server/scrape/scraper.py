@@ -21,17 +21,20 @@ from rl_insight.collector.health import HEALTH
 from rl_insight.intake import first_assigned_sequence
 from rl_insight.metrics import COUNTER, GAUGE, HISTOGRAM, Distribution
 from rl_insight.metrics.totals import TotalsTable, explicit_codes
+from rl_insight.otlp.decode.experiments import ExperimentBook
 from rl_insight.schema import Batch, BatchBuilder, Process
-from rl_insight.schema.names import DEFAULT_NAMESPACE, TARGET_PROCESS_PREFIX
+from rl_insight.schema.names import DEFAULT_NAMESPACE, TARGET_PROCESS_PREFIX, TRAINER_JOB
 from rl_insight.server.config import ScrapeSettings
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.scrape._http_get import Page, ScrapeError, fetch
+from rl_insight.server.scrape.client_runs import ClientRuns
 from rl_insight.server.scrape.targets import Target, TargetBook
 
 logger = logging.getLogger(__name__)
 
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4"
 _MAX_AT_ONCE = 64
+_STORED_FAILURES_S = 30.0
 _DROPPED_SAMPLES = frozenset({"_created"})
 _HUB_PREFIX = "hub_"
 _NOT_OF_THE_HUB = frozenset({"telemetry_lost", "collector_clock_offset_seconds"})
@@ -53,13 +56,19 @@ class Scraper:
     """One task per target: a target that hangs or sends garbage does not delay the others."""
 
     def __init__(
-        self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings, namespace: str = DEFAULT_NAMESPACE
+        self,
+        targets: TargetBook,
+        ingest: Ingest,
+        settings: ScrapeSettings,
+        experiments: ExperimentBook,
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         self._targets = targets
         self._ingest = ingest
         self._settings = settings
         self._namespace = namespace
         self._hub_names = _hub_names(namespace)
+        self._clients = ClientRuns(experiments, namespace)
         self._health: dict[str, TargetHealth] = {}
         self._processes: dict[tuple[str, str], _TargetProcess] = {}
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
@@ -92,6 +101,7 @@ class Scraper:
 
     def _forget(self, url: str) -> None:
         self._health.pop(url, None)
+        self._clients.forget(url)
         ended = [self._processes.pop(key) for key in [key for key in self._processes if key[0] == url]]
         # A removed target that had a lease has ended, like a process that sent its last batch.
         self._ingest.submit_batches([last for process in ended if (last := process.last_batch())], "scrape")
@@ -114,29 +124,40 @@ class Scraper:
         began = time.monotonic()
         settings = self._settings
         now_ns = time.time_ns()
-        builder = BatchBuilder()
-        problem = ""
+        problem, samples = "", 0
+        parts = [(target, BatchBuilder())]
         try:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
-            process = self._process_of(target)
-            name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
-            reader = TargetReader(builder, target, process.totals, now_ns, name_of)
-            await asyncio.to_thread(reader.read, page)
-            process.names |= reader.run_names
+            families = await asyncio.to_thread(read_page, page)
+            shown = self._clients.parts(target, families) if target.client_host else [(target, families)]
+            parts = [(part, await asyncio.to_thread(self._read, part, own, now_ns)) for part, own in shown]
+            samples = sum(len(builder) for _, builder in parts)
         except (ScrapeError, ValueError) as error:
             problem = str(error) or type(error).__name__
-            builder = BatchBuilder()
+            parts = [(target, BatchBuilder())]
         duration = time.monotonic() - began
-        health = TargetHealth(not problem, now_ns, duration, len(builder), problem)
+        health = TargetHealth(not problem, now_ns, duration, samples, problem)
         self._note(target, health)
-        if not target.run_id:
-            return health
-        own = _encode(_own_labels(target)).decode()
-        for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
-            builder.add_sample(builder.add_series(name, GAUGE.name, "", own), time_ns=now_ns, value=value)
-        process = self._process_of(target)
-        await self._ingest.submit_batches([process.batch(builder, target, now_ns)], "scrape").settled()
+        if parts[-1][0] is not target:
+            await asyncio.to_thread(self._targets.assign, parts[-1][0])
+        batches = []
+        for part, builder in parts:
+            process = self._process_of(part)
+            if not part.run_id or not process.stores(part, is_up=health.is_up, now_ns=now_ns):
+                continue
+            own = _encode(_own_labels(part)).decode()
+            for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
+                builder.add_sample(builder.add_series(name, GAUGE.name, "", own), time_ns=now_ns, value=value)
+            batches.append(process.batch(builder, part, now_ns))
+        if batches:
+            await self._ingest.submit_batches(batches, "scrape").settled()
         return health
+
+    def _read(self, target: Target, families: list[Metric], now_ns: int) -> BatchBuilder:
+        builder = BatchBuilder()
+        name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
+        TargetReader(builder, target, self._process_of(target).totals, now_ns, name_of).add(families)
+        return builder
 
     def _process_of(self, target: Target) -> _TargetProcess:
         heartbeat_s = self._settings.interval_s + self._settings.timeout_s
@@ -166,8 +187,20 @@ class _TargetProcess:
         # As for OTLP, the server assigns the sequence numbers.
         self._sequence = itertools.count(first_assigned_sequence())
         self._target: Target | None = None
-        self.names: dict[str, str] = {}
-        """The run's project and experiment, from the labels of a client's metrics."""
+        self._down_since_ns: int | None = None
+
+    def stores(self, target: Target, *, is_up: bool, now_ns: int) -> bool:
+        """Return whether to store the result of a scrape.
+
+        A dead engine shows in the first failed scrapes. More of them, or those of a hub, which ends with its trainer,
+        would only make an ended run longer.
+        """
+        if is_up:
+            self._down_since_ns = None
+            return True
+        self._down_since_ns = self._down_since_ns or now_ns
+        is_hub = target.forwards or (target.is_client and target.job_name == TRAINER_JOB)
+        return not is_hub and now_ns - self._down_since_ns <= _STORED_FAILURES_S * 1e9
 
     def last_batch(self) -> tuple[Batch, int] | None:
         """Return the final batch of a target that had a lease; others may come back."""
@@ -183,8 +216,8 @@ class _TargetProcess:
             run_id=target.run_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            project=target.project or self.names.get("project", ""),
-            experiment_name=target.experiment_name or self.names.get("experiment_name", ""),
+            project=target.project,
+            experiment_name=target.experiment_name,
             role=target.job_name,
             labels=target.labels,
             started_ns=self._started_ns,
@@ -208,6 +241,20 @@ def _hub_names(namespace: str) -> dict[str, str]:
     return {prefix + stem: _HUB_PREFIX + stem.removeprefix("collector_") for stem in stems}
 
 
+def read_page(page: Page) -> list[Metric]:
+    """Return the metrics of a page.
+
+    Raises:
+        ValueError: the page is not in Prometheus' format.
+    """
+    text = bytes(page.body).decode("utf-8", "replace")
+    is_openmetrics = page.headers.get("content-type", "").startswith("application/openmetrics-text")
+    try:
+        return list((parse_openmetrics if is_openmetrics else parse_text)(text))
+    except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some garbage
+        raise ValueError(f"the page is not in Prometheus' format ({str(error)[:100]})") from error
+
+
 class TargetReader:
     """Turns a page of metrics into rows; counters continue after a restart of the target.
 
@@ -227,26 +274,9 @@ class TargetReader:
         self._own = _own_labels(target)
         self._totals = totals
         self._now_ns = now_ns
-        self._is_client = target.is_client
-        self.run_names: dict[str, str] = {}
-        """Project and experiment, from the labels of a client's metrics."""
 
-    def read(self, page: Page) -> None:
-        """Add the metrics of a page.
-
-        Raises:
-            ValueError: the page is not in Prometheus' format.
-        """
-        text = bytes(page.body).decode("utf-8", "replace")
-        is_openmetrics = page.headers.get("content-type", "").startswith("application/openmetrics-text")
-        try:
-            families: list[Metric] = list((parse_openmetrics if is_openmetrics else parse_text)(text))
-        except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some garbage
-            raise ValueError(f"the page is not in Prometheus' format ({str(error)[:100]})") from error
-        if self._is_client:
-            samples = (sample.labels for family in families for sample in family.samples)
-            named = next((labels for labels in samples if "experiment_name" in labels), {})
-            self.run_names = {name: named[name] for name in ("project", "experiment_name") if name in named}
+    def add(self, families: list[Metric]) -> None:
+        """Add metrics of the target."""
         for family in self._kept(families):
             if family.type in {HISTOGRAM.name, "gaugehistogram"}:
                 self._add_histogram(family)

@@ -43,6 +43,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It also sends its metrics here as batches: only its own health is stored, so that nothing is stored twice."""
     is_client: bool = False
     """A hub of rl-insight 0.3.0: its metrics have our namespace as prefix, and project and experiment as labels."""
+    client_host: str = ""
+    """The host of a client that named no run: the run is that of the experiment its data name, empty until known."""
     added_ns: int = 0
 
     @property
@@ -143,6 +145,15 @@ class TargetBook:
             with self._lock:
                 self._renewed_s.update(dict.fromkeys(stays, self._clock()))
             return new
+
+    def assign(self, target: Target) -> None:
+        """Set the run of a client's target, with its project and experiment, unless its registration was replaced."""
+        with self._changing:
+            known = self._targets.get(target.url)
+            if known is None or known.client_host != target.client_host:
+                return
+            run = {"run_id": target.run_id, "project": target.project, "experiment_name": target.experiment_name}
+            self._replace({**self._targets, target.url: msgspec.structs.replace(known, **run)})
 
     def renew(self, url: str) -> None:
         """Renew the lease of a target that answered."""
