@@ -6,7 +6,7 @@ import time
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, ExperimentBook, Sender, run_of_day
+from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, ExperimentBook, NamingHost, run_of_day
 from rl_insight.server.scrape import client_runs, scraper
 from rl_insight.server.scrape._http_get import Page, ScrapeError
 
@@ -102,12 +102,12 @@ def test_the_runs_of_different_experiments_differ(one, other):
 
 def test_names_apply_for_as_long_as_their_sender_repeats_them():
     now = [0.0]
-    book, sender = ExperimentBook(lambda: now[0]), Sender(SERVICE, "n0")
+    book, sender = ExperimentBook(lambda: now[0]), NamingHost(SERVICE, "n0")
     book.note(sender, GRPO)
     now[0] = 100.0
     assert book.complete(sender, NAMELESS) == book.complete(sender, Experiment("", "grpo")) == GRPO
     assert book.complete(sender, Experiment("", "sft")) == Experiment("", "sft")
-    assert book.complete(Sender(SERVICE, "n1"), NAMELESS) == NAMELESS
+    assert book.complete(NamingHost(SERVICE, "n1"), NAMELESS) == NAMELESS
     book.note(sender, GRPO)
     now[0] = 200.0
     assert book.complete(sender, NAMELESS) == GRPO

@@ -31,7 +31,7 @@ class Experiment(NamedTuple):
 NAMELESS: Final = Experiment()
 
 
-class Sender(NamedTuple):
+class NamingHost(NamedTuple):
     """Where the names of one client come from: a Ray job sends all its data from one process."""
 
     service: str
@@ -66,10 +66,10 @@ class ExperimentBook:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._lock = Lock()
-        self._named_s: OrderedDict[tuple[Sender, Experiment], tuple[float, float]] = OrderedDict()
+        self._named_s: OrderedDict[tuple[NamingHost, Experiment], tuple[float, float]] = OrderedDict()
         """When it was named for the first and for the last time."""
 
-    def note(self, sender: Sender, experiment: Experiment) -> None:
+    def note(self, sender: NamingHost, experiment: Experiment) -> None:
         """Remember that a sender named an experiment."""
         if experiment == NAMELESS:
             return
@@ -82,20 +82,20 @@ class ExperimentBook:
                 self._named_s.popitem(last=False)
 
     def complete(
-        self, sender: Sender, found: Experiment, at_hand: Iterable[Experiment] = (), begun_s: float = -inf
+        self, sender: NamingHost, found: Experiment, nearby: Iterable[Experiment] = (), begun_s: float = -inf
     ) -> Experiment:
-        """Return an experiment with its missing names, from those at hand or those that the sender named last.
+        """Return an experiment with its missing names, from those in `nearby` or those that the sender named last.
 
         `begun_s` excludes what the sender named before that time of the clock.
         """
         if all(found):
             return found
-        for known in (*at_hand, *self._recent(sender, begun_s)):
+        for known in (*nearby, *self._recent(sender, begun_s)):
             if found.project in ("", known.project) and found.name in ("", known.name):
                 return known
         return found
 
-    def _recent(self, sender: Sender, begun_s: float) -> list[Experiment]:
+    def _recent(self, sender: NamingHost, begun_s: float) -> list[Experiment]:
         with self._lock:
             since_s = self.clock() - _RECENT_S
             return [
@@ -104,15 +104,15 @@ class ExperimentBook:
                 if one == sender and last_s > since_s and first_s >= begun_s
             ]
 
-    def split(self, entry: Any, sender: Sender, default: Experiment) -> Iterator[tuple[Experiment, Any]]:
+    def split(self, entry: Any, sender: NamingHost, default: Experiment) -> Iterator[tuple[Experiment, Any]]:
         """Yield the spans of each experiment in a `ResourceSpans` message, as messages of the same kind.
 
         `default` has the names of the resource; those of a span take precedence.
         """
         named = [[_named(span, default) for span in scope.spans] for scope in entry.scope_spans]
-        at_hand = [one for one in dict.fromkeys(one for scope in named for one in scope) if all(one)]
+        nearby = [one for one in dict.fromkeys(one for scope in named for one in scope) if all(one)]
         complete = {
-            one: self.complete(sender, one, at_hand) for one in dict.fromkeys(one for scope in named for one in scope)
+            one: self.complete(sender, one, nearby) for one in dict.fromkeys(one for scope in named for one in scope)
         }
         for experiment in complete.values():
             self.note(sender, experiment)

@@ -19,7 +19,7 @@ from rl_insight.intake import Cadence, first_assigned_sequence
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode import rows_of
 from rl_insight.otlp.decode.experiments import MARKERS as NAME_MARKERS
-from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, ExperimentBook, Sender
+from rl_insight.otlp.decode.experiments import NAMELESS, Experiment, ExperimentBook, NamingHost
 from rl_insight.otlp.decode.processes import ProcessBook, names_of, run_of, service_of
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.rows import DecodedRows
@@ -215,7 +215,7 @@ class OtlpReceiver:
         if run_of(attributes):
             yield NAMELESS, entry
             return
-        own, sender = names_of(attributes), Sender(service_of(attributes), peer)
+        own, sender = names_of(attributes), NamingHost(service_of(attributes), peer)
         if is_named and any(scope.spans for scope in entry.scope_spans):
             yield from self._experiments.split(entry, sender, own)
         else:

@@ -12,7 +12,7 @@ from rl_insight.otlp.decode.experiments import (
     NAMELESS,
     Experiment,
     ExperimentBook,
-    Sender,
+    NamingHost,
     experiment_of,
     run_of_day,
 )
@@ -43,13 +43,13 @@ class ClientRuns:
         A hub lives as long as its Ray job and keeps showing the metrics of experiments that have ended: of several
         experiments, only those whose metrics change are returned.
         """
-        sender = Sender(self._namespace, target.client_host)
+        sender = NamingHost(self._namespace, target.client_host)
         current = Experiment(target.project, target.experiment_name)
         groups = _by_experiment(families)
-        at_hand = sorted(filter(all, groups), key=lambda one: one != current)
+        nearby = sorted(filter(all, groups), key=lambda one: one != current)
         named: dict[Experiment, list[Metric]] = {}
         for found in [one for one in groups if one != NAMELESS]:
-            named.setdefault(self._experiments.complete(sender, found, at_hand), []).extend(groups[found])
+            named.setdefault(self._experiments.complete(sender, found, nearby), []).extend(groups[found])
         if not named:
             return [(self._nameless(target, sender, families), families)]
         self._waiting_since_s.pop(target.url, None)
@@ -65,7 +65,7 @@ class ClientRuns:
         before, self._values[url] = self._values.get(url, {}), values
         return [one for one in values if before.get(one) != values[one]]
 
-    def _nameless(self, target: Target, sender: Sender, families: list[Metric]) -> Target:
+    def _nameless(self, target: Target, sender: NamingHost, families: list[Metric]) -> Target:
         names = [target.labels.get("project", ""), target.labels.get("experiment_name", "")]
         own = experiment_of(target.project or names[0], target.experiment_name or names[1])
         if target.run_id or any(family.name.startswith(f"{self._namespace}_") for family in families):
