@@ -45,6 +45,10 @@ def test_names_are_listed_under_one_canonical_name():
     assert [name for name in every if name not in CANONICAL[canonical_name(name)]] == []
 
 
+def test_a_time_of_day_is_of_less_interest_than_any_value():
+    assert interest("agent_loop_first_turn_unixtime") > interest("queue_depth")
+
+
 def test_rewards_come_first_and_hardware_last():
     names = ["gpu_power_watts", "queue_depth", "policy_kl", "throughput", "reward_mean", "actor/loss", "step_time"]
     assert sorted(names, key=interest) == [

@@ -269,6 +269,8 @@ _INTERESTING: Final = tuple(
     )
 )
 
+_TIMESTAMP: Final = re.compile(r"(^|_)(unix_?time|timestamp)(_|$)")
+
 
 def is_hardware(name: str) -> bool:
     """Return whether a metric is about a machine or a process rather than about training, judging by its name.
@@ -280,12 +282,14 @@ def is_hardware(name: str) -> bool:
 
 
 def interest(name: str) -> int:
-    """Return the place of a metric in the order in which people look at metrics; hardware, which has its view, is last.
+    """Return the place of a metric in the order in which people look at metrics.
 
-    >>> [interest(name) for name in ("reward_mean", "policy_kl", "queue_depth", "gpu_power_watts")]
-    [0, 4, 9, 10]
+    Hardware, which has its view, and timestamps are last.
+
+    >>> [interest(name) for name in ("reward_mean", "policy_kl", "queue_depth", "gpu_power_watts", "turn_unixtime")]
+    [0, 4, 9, 10, 10]
     """
-    if is_hardware(name):
-        return len(_INTERESTING) + 1
     text = normalized(name)
+    if is_hardware(name) or _TIMESTAMP.search(text):
+        return len(_INTERESTING) + 1
     return next((place for place, one in enumerate(_INTERESTING) if one.search(text)), len(_INTERESTING))
