@@ -62,7 +62,7 @@ export function Waterfall({ session, spans, events, now }: Props) {
         .slice(0, MOST_SPANS)
         .map(({ span, depth }) => {
           const start = span.start_ns / 1e9;
-          const end = span.duration_ns === null ? now : start + span.duration_ns / 1e9;
+          const end = endOf(span);
           return (
             <ViewLink
               key={`${span.process_id} ${span.span_id}`}
@@ -100,8 +100,13 @@ export function Waterfall({ session, spans, events, now }: Props) {
 function extentWith(session: Session, spans: readonly Span[], now: number): [number, number] {
   const [from, to] = extentOf(session, now);
   const starts = spans.map((span) => span.start_ns / 1e9);
-  const ends = spans.map((span) => (span.start_ns + (span.duration_ns ?? 0)) / 1e9);
-  return [Math.min(from, ...starts), Math.max(to, ...ends)];
+  return [Math.min(from, ...starts), Math.max(to, ...spans.map(endOf))];
+}
+
+/** The end in seconds; of an open span, the time until which it is known to last. */
+function endOf(span: Span): number {
+  const end = span.duration_ns === null ? span.until_ns : span.start_ns + span.duration_ns;
+  return (end ?? span.start_ns) / 1e9;
 }
 
 /** Spans by start, children below their parents; one whose parent is elsewhere is a root. */
