@@ -223,9 +223,8 @@ def test_nan_is_said_and_not_drawn_over(open_view):
     chart = page.get_by_label("grad_norm", exact=True)
     over = chart.locator(".u-over")
     over.wait_for()
-    page.wait_for_function("() => document.querySelector('.u-over').getBoundingClientRect().width > 100")
-    box = over.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * CHANGED_STEP / 59, box["y"] + 30)
+    width = page.wait_for_function("() => document.querySelector('.u-over').getBoundingClientRect().width")
+    over.hover(position={"x": width.json_value() * CHANGED_STEP / 59, "y": 30})  # waits until the chart is in place
     chart.get_by_text("NaN").wait_for()
 
 

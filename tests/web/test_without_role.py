@@ -14,11 +14,12 @@ pytestmark = pytest.mark.xdist_group("web")
 
 SECOND = 1_000_000_000
 PROCESS = "node-7-4242"
+LIVE_PROCESS = "node-8-4343"
 
 
 @pytest.fixture(scope="module")
 def recorded(server):
-    """Record one process without a role and a rank that fell silent in the middle of its work."""
+    """Record two processes without a role and a rank: one fell silent in the middle of its work, one is at work."""
     begin = time.time_ns() - 600 * SECOND
     builder = BatchBuilder()
     for number in range(1, 9):
@@ -31,19 +32,26 @@ def recorded(server):
         duration_ns=-1, status="open",
     )  # fmt: skip
     builder.add_log(time_ns=begin + SECOND, level=30, message="low memory")
-    process = Process(
-        process_id=PROCESS, run_id="roleless", host="node-7", pid=4242, project="math", experiment_name="page",
-        role="", rank=None, heartbeat_s=0.1,
-    )  # fmt: skip
-    post(server, frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns()))))
+    post(server, frame(encode(builder.build(process(PROCESS, 0.1), sequence=1, sent_ns=time.time_ns()))))
+    builder = BatchBuilder()
+    builder.add_span(span_id=10, trace=(1, 2), name="judge", start_ns=begin, duration_ns=-1, status="open")
+    post(server, frame(encode(builder.build(process(LIVE_PROCESS, 600.0), sequence=1, sent_ns=time.time_ns()))))
     time.sleep(2)  # until the process counts as silent
+
+
+def process(process_id, heartbeat_s):
+    host, _, pid = process_id.rpartition("-")
+    return Process(
+        process_id=process_id, run_id="roleless", host=host, pid=int(pid), project="math", experiment_name="page",
+        role="", rank=None, heartbeat_s=heartbeat_s,
+    )  # fmt: skip
 
 
 def test_the_overview_names_the_process(page, recorded):
     page.goto("/?run=roleless")
     page.locator(".tile", has_text="Processes").get_by_text(re.compile(f"^{PROCESS} silent for")).wait_for()
-    page.locator(".panel", has_text="Work in flight").locator(".bar-line", has_text="update").get_by_text(
-        PROCESS
+    page.locator(".panel", has_text="Work in flight").locator(".bar-line", has_text="judge").get_by_text(
+        LIVE_PROCESS
     ).wait_for()
     page.locator(".panel", has_text="Warnings and errors").locator(".log-line").get_by_text(PROCESS).wait_for()
 
