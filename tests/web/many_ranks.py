@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from urllib.request import Request, urlopen
 
-from rl_insight.schema import BatchBuilder, Process, encode
+from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.batch import Loss
-from rl_insight.schema.framing import frame
+from tests.web.sending import send_batches
 
 SECOND = 10**9
 STEPS = 60
@@ -58,7 +57,7 @@ class Ranks:
         )  # fmt: skip
 
     def send(self, server):
-        body = b""
+        batches = []
         for (role, rank), builder in self.builders.items():
             process = Process(
                 process_id=f"{role}-{rank}", run_id=self.run, host=f"node-{rank // 4}", pid=rank + 1, project="math",
@@ -66,10 +65,8 @@ class Ranks:
             )  # fmt: skip
             is_losing = self.run == RUN and (role, rank) == ("rollout", LOSING_RANK)
             losses = [Loss(kind="spans", reason="buffer_full", count=LOST)] if is_losing else []
-            body += frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns(), losses=losses)))
-        kind = {"Content-Type": "application/vnd.rl-insight.frames"}
-        with urlopen(Request(f"{server}/api/v1/ingest", data=body, headers=kind)) as answer:
-            answer.read()
+            batches.append(builder.build(process, sequence=1, sent_ns=time.time_ns(), losses=losses))
+        send_batches(server, *batches)
 
 
 def record(server: str) -> None:

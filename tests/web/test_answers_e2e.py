@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 
 import pytest
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.names import CONFIG_EVENT
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -69,14 +69,7 @@ def runs(server):
         recorded("steady", {"actor.lr": 1e-6, "seed": 1, "note": HOSTILE}, changes=False),
         recorded("changed", {"actor.lr": 1e-5, "seed": 1, "note": HOSTILE}, changes=True),
     ]
-    request = urllib.request.Request(
-        f"{server.url}/api/v1/ingest",
-        data=b"".join(frame(encode(batch)) for batch in batches),
-        headers={"Content-Type": "application/vnd.rl-insight.frames"},
-        method="POST",
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer)["accepted"] == 2
+    send_batches(server.url, *batches)
 
 
 def rows_of(page, label):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.request
 
 import pytest
 from playwright.sync_api import expect
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import BatchBuilder, Process
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -64,14 +64,7 @@ def _recorded(server):
     begin = time.time_ns() - (LONG + 10) * 10 * SECOND
     batches = [with_gpus(begin), with_steps(begin, "long", LONG, 4), with_steps(begin, "longer", LONG, 6)]
     batches.append(with_sessions(begin))
-    request = urllib.request.Request(
-        f"{server.url}/api/v1/ingest",
-        data=b"".join(frame(encode(one)) for one in batches),
-        headers={"Content-Type": "application/vnd.rl-insight.frames"},
-        method="POST",
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer)["accepted"] == len(batches)
+    send_batches(server.url, *batches)
 
 
 @pytest.mark.usefixtures("_recorded")

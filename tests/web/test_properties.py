@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.batch import Loss
 from tests.web.conftest import Server
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -60,15 +60,7 @@ def send(server, builder, *, run, role="trainer", sequence=1, **fields):
         process_id=f"{run}-{role}-0", run_id=run, host="node-0", pid=1, project="math", experiment_name="page",
         role=role, rank=0, heartbeat_s=30.0,
     )  # fmt: skip
-    post(server, frame(encode(builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields))))
-
-
-def post(server, body):
-    """Send frames to a server."""
-    kind = {"Content-Type": "application/vnd.rl-insight.frames"}
-    request = urllib.request.Request(f"{server.url}/api/v1/ingest", data=body, headers=kind)
-    with urllib.request.urlopen(request) as answer:
-        answer.read()
+    send_batches(server.url, builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields))
 
 
 def record_stalled(server):

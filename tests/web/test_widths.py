@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 
 import pytest
 from playwright.sync_api import expect
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import BatchBuilder, Process
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -53,14 +53,7 @@ def _long_names(server):
         role="megatron_policy_trainer", rank=127, heartbeat_s=3600.0,
     )  # fmt: skip
     batch = builder.build(process, sequence=1, sent_ns=time.time_ns())
-    request = urllib.request.Request(
-        f"{server.url}/api/v1/ingest",
-        data=frame(encode(batch)),
-        headers={"Content-Type": "application/vnd.rl-insight.frames"},
-        method="POST",
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer)["accepted"] == 1
+    send_batches(server.url, batch)
 
 
 def cut_off(table, *titles):

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
-from tests.web.test_properties import post
+from rl_insight.schema import BatchBuilder, Process
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -32,10 +32,10 @@ def recorded(server):
         duration_ns=-1, status="open",
     )  # fmt: skip
     builder.add_log(time_ns=begin + SECOND, level=30, message="low memory")
-    post(server, frame(encode(builder.build(process(PROCESS, 0.1), sequence=1, sent_ns=time.time_ns()))))
+    send_batches(server.url, builder.build(process(PROCESS, 0.1), sequence=1, sent_ns=time.time_ns()))
     builder = BatchBuilder()
     builder.add_span(span_id=10, trace=(1, 2), name="judge", start_ns=begin, duration_ns=-1, status="open")
-    post(server, frame(encode(builder.build(process(LIVE_PROCESS, 600.0), sequence=1, sent_ns=time.time_ns()))))
+    send_batches(server.url, builder.build(process(LIVE_PROCESS, 600.0), sequence=1, sent_ns=time.time_ns()))
     time.sleep(2)  # until the process counts as silent
 
 

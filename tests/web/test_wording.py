@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 
 import pytest
 from playwright.sync_api import expect
 
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import BatchBuilder, Process
+from tests.web.sending import send_batches
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -29,14 +29,7 @@ def _recorded(server):
         )
     process = Process(process_id="p", run_id="one", host="node", pid=1, role="trainer", rank=0)
     batch = builder.build(process, sequence=1, sent_ns=time.time_ns(), final=True)
-    request = urllib.request.Request(
-        f"{server.url}/api/v1/ingest",
-        data=frame(encode(batch)),
-        headers={"Content-Type": "application/vnd.rl-insight.frames"},
-        method="POST",
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer)["accepted"] == 1
+    send_batches(server.url, batch)
 
 
 @pytest.mark.usefixtures("_recorded")

@@ -9,7 +9,7 @@ import msgspec
 from rl_insight.exchange.exporting import rows
 from rl_insight.exchange.exporting.rows import SPANS_BY_PROCESS, Selection
 from rl_insight.schema import Batch, BatchBuilder, Loss
-from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LAST_SEEN_LANE, LastSeen
+from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LAST_SEEN_LANE
 from rl_insight.schema.tables import LAST_TIME_NS
 from rl_insight.sessions.model import REPORTED, StoredSession
 from rl_insight.store.queries import Cursor
@@ -117,12 +117,9 @@ class _Batches:
 
     def last_seen(self) -> Iterator[Batch]:
         """Yield when each process was last seen, so that an import is diagnosed like the run itself."""
-        signs = rows.imported_last_seen(self._cursor)
-        for process, last_seen_ns, final in rows.last_seen(self._cursor):
-            seen = LastSeen(final=final, heartbeat_s=self._processes[process].heartbeat_s)
-            signs.append((process, last_seen_ns, msgspec.json.encode(seen).decode()))
-        for process, time_ns, text in signs:
+        for process, time_ns, seen in rows.last_seen(self._cursor):
             yield from self._switch_to(process)
+            text = msgspec.json.encode(seen).decode()
             self._builder.add_event(time_ns=time_ns, name=LAST_SEEN_EVENT, lane=LAST_SEEN_LANE, attributes=text)
         yield from self._finish()
 

@@ -10,11 +10,12 @@ import msgspec
 
 from rl_insight.schema import Process
 from rl_insight.schema.records import read_labels
-from rl_insight.schema.signs_of_life import LAST_SEEN_LANE
+from rl_insight.schema.signs_of_life import LastSeen
 from rl_insight.schema.tables import TABLES
 from rl_insight.sessions.model import FIELDS, StoredSession
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.base import Parameters, conditions
+from rl_insight.store.queries.process_ends import LastReport, last_reports
 from rl_insight.store.session_rows import session_of_row
 from rl_insight.store.tables import VIEWS
 
@@ -95,11 +96,7 @@ _FAR_PARENTS: Final = """
     JOIN chosen AS parent ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
     WHERE child.parent_id <> 0 AND child.lane_id <> parent.lane_id
 """
-_IMPORTED_LAST_SEEN: Final = """
-    SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, '{}'), time_ns)
-    FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE lane = $lane AND delay_ns IS NULL GROUP BY process ORDER BY process
-"""
+_OBSERVED: Final = "SELECT process, last_seen_ns, final, heartbeat_s FROM processes WHERE delay_ns IS NOT NULL"
 _PROCESS_AND_TIME: Final = "process, time_ns"
 SPANS_BY_PROCESS: Final = "process, start_ns, duration_ns DESC"
 SPANS_BY_LANE: Final = "lane_id, start_ns, depth, duration_ns DESC"
@@ -131,16 +128,13 @@ def series(cursor: Cursor) -> dict[int, ExportedSeries]:
     return {number: ExportedSeries(*values) for number, *values in rows}
 
 
-def last_seen(cursor: Cursor) -> list[tuple[int, int, bool]]:
-    """Return when each live process was last seen, and whether it ended cleanly."""
-    return cursor.execute(
-        "SELECT process, last_seen_ns, final FROM processes WHERE delay_ns IS NOT NULL ORDER BY process"
-    ).fetchall()
-
-
-def imported_last_seen(cursor: Cursor) -> list[tuple[int, int, str]]:
-    """Return the events with which an earlier export said when each process was last seen: its time and attributes."""
-    return cursor.execute(_IMPORTED_LAST_SEEN, {"lane": LAST_SEEN_LANE}).fetchall()
+def last_seen(cursor: Cursor) -> list[LastReport]:
+    """Return when each process last reported: as observed here or, for an imported process, by its sender."""
+    observed = {
+        process: LastReport(process, last_seen_ns, LastSeen(final=final, heartbeat_s=heartbeat_s))
+        for process, last_seen_ns, final, heartbeat_s in cursor.execute(_OBSERVED).fetchall()
+    }
+    return sorted(({one.process: one for one in last_reports(cursor)} | observed).values())
 
 
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
