@@ -81,6 +81,12 @@ def test_spans_with_some_of_the_names_belong_to_the_experiment_of_their_sender(s
     }
 
 
+def test_the_spans_of_another_program_stay_together_whatever_their_attributes_mean(send, runs):
+    send(("a", {"project": "apollo"}), ("b", names(PPO)), ("c", {}), **{"service.name": "my-trainer"})
+    send(("d", {}), **{"service.name": "my-trainer"})
+    assert runs() == {run_of_day("my-trainer"): ["a", "b", "c", "d"]}
+
+
 def test_a_run_that_the_resource_names_keeps_all_its_spans(send, runs):
     send(("a", names(GRPO)), ("b", names(PPO)), **{"rl.run.id": "r1"})
     assert runs() == {"r1": ["a", "b"]}

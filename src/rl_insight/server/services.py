@@ -100,7 +100,12 @@ class Services:
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         experiments = ExperimentBook()
         self.otlp = OtlpReceiver(
-            self.ingest, self.counters, EngineRequests(self.runs), experiments, max_items=settings.max_request_items
+            self.ingest,
+            self.counters,
+            EngineRequests(self.runs),
+            experiments,
+            namespace=settings.namespace,
+            max_items=settings.max_request_items,
         )
         self.targets = TargetBook(settings.directory / TARGETS_FILE)
         self.clients_file = settings.directory / CLIENTS_FILE

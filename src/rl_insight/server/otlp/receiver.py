@@ -135,6 +135,7 @@ class OtlpReceiver:
         engine_requests: EngineRequests,
         experiments: ExperimentBook,
         *,
+        namespace: str,
         max_items: int,
     ) -> None:
         self._ingest = ingest
@@ -144,6 +145,7 @@ class OtlpReceiver:
         self._large = Lock()
         self._book = ProcessBook()
         self._experiments = experiments
+        self._namespace = namespace
         self._lock = Lock()
         self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
         self._recent: OrderedDict[bytes, tuple[float, OtlpSubmission]] = OrderedDict()
@@ -210,12 +212,17 @@ class OtlpReceiver:
         return found[1]
 
     def _parts(self, entry: Any, peer: str, is_named: bool) -> Iterator[tuple[Experiment, Any]]:
-        """Yield a resource's data by experiment; all of it belongs to one if the resource names the run."""
+        """Yield a resource's data by experiment; all of it belongs to one unless a client of 0.3.0 sent it.
+
+        Such a client has the namespace as its service, and names experiments on spans. In other programs, an attribute
+        like `project` may mean anything.
+        """
         attributes = plain(entry.resource.attributes)
-        if run_of(attributes):
+        service = service_of(attributes)
+        if run_of(attributes) or service != self._namespace:
             yield NAMELESS, entry
             return
-        own, sender = names_of(attributes), NamingHost(service_of(attributes), peer)
+        own, sender = names_of(attributes), NamingHost(service, peer)
         if is_named and any(scope.spans for scope in entry.scope_spans):
             yield from self._experiments.split(entry, sender, own)
         else:
