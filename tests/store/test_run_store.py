@@ -6,10 +6,12 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import duckdb
 import msgspec
@@ -462,6 +464,53 @@ def test_a_copy_made_while_the_run_continues_is_consistent(tmp_path, make, fetch
         assert fetch(copy, "SELECT count(*) FROM spans") == [(5,)]
         assert copy.commit([maker.build(sequence=5), maker.build(sequence=6)]) == [False, True]
     assert not (tmp_path / "copy.duckdb.wal").exists()
+
+
+@pytest.fixture
+def commit_while_copying(make, store, monkeypatch):
+    """Let each copy of the run file wait for one more commit, and for what else is given."""
+    maker = make()
+    for sequence in range(1, 6):
+        maker.span(span_id=sequence)
+        store.commit([maker.build(sequence=sequence)])
+    os.utime(store.path, (1_000_000_000, 1_000_000_000))  # written long ago
+    copyfile, late = shutil.copyfile, [6]
+
+    def let(also=lambda: None):
+        def commit():
+            maker.span(span_id=6)
+            store.commit([maker.build(sequence=late.pop())])
+            also()
+
+        def copy(source, target):
+            copied = copyfile(source, target)
+            if source == store.path and late:
+                thread = threading.Thread(target=commit, daemon=True)
+                thread.start()
+                thread.join(10)
+                assert not thread.is_alive(), "the commit waits for the copy"
+            return copied
+
+        monkeypatch.setattr(shutil, "copyfile", copy)
+
+    return let
+
+
+def test_commits_do_not_wait_until_the_file_is_copied(tmp_path, fetch, store, commit_while_copying):
+    commit_while_copying()
+    store.copy_to(tmp_path / "copy.duckdb")
+    with RunStore(tmp_path / "copy.duckdb") as copy:
+        assert fetch(copy, "SELECT span_id FROM spans ORDER BY ALL") == fetch(
+            store, "SELECT span_id FROM spans ORDER BY ALL"
+        )
+        assert fetch(copy, "SELECT count(*) FROM spans") == [(6,)]
+
+
+def test_a_file_that_a_checkpoint_rewrites_is_copied_again(tmp_path, fetch, store, commit_while_copying):
+    commit_while_copying(also=lambda: store._connection.execute("CHECKPOINT"))
+    store.copy_to(tmp_path / "copy.duckdb")
+    with RunStore(tmp_path / "copy.duckdb") as copy:
+        assert fetch(copy, "SELECT count(*) FROM spans") == [(6,)]
 
 
 def test_too_little_room_refuses_before_anything_is_written(tmp_path, make, fetch):

@@ -42,6 +42,8 @@ _MERGED_ROW_BYTES = 512
 """A checkpoint merges neighboring row groups up to 122,880 rows, which takes 10 s per GB of text. Above the first of
 these sizes it does so only while rows take less than the second on disk."""
 
+_QUIET_NS = 1_000_000_000
+
 _COUNT_ROWS = """
     SELECT (SELECT count(*) FROM span_data),
         (SELECT count(*) FROM event_data) + (SELECT count(*) FROM log_data) + (SELECT count(*) FROM sessions)
@@ -241,7 +243,10 @@ class RunStore(RunFile):
         return int(held or 0)
 
     def snapshot(self, target: Path) -> None:
-        """Copy the file and its log as of one commit; other commits wait only while it copies.
+        """Copy the file and its log as of one commit.
+
+        Commits go to the log, and wait only while that is copied. If the file itself is written meanwhile, by a
+        checkpoint or a large commit, it is copied again, and commits wait for that too.
 
         Opening the copy replays the log.
 
@@ -253,7 +258,16 @@ class RunStore(RunFile):
             size, _ = measure(self.path)
             if shutil.disk_usage(target.parent).free - size < self._min_free_bytes:
                 raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no space for {size_text(size)}.")
+            modified_ns = self.path.stat().st_mtime_ns
+        # Two writes within a tick of the file system's clock have the same time, so a file that was written just now
+        # could change unnoticed.
+        is_quiet = time.time_ns() - modified_ns > _QUIET_NS
+        if is_quiet:
             shutil.copyfile(self.path, target)
+        with self._write_lock:
+            self._check_usable()
+            if not is_quiet or self.path.stat().st_mtime_ns != modified_ns:
+                shutil.copyfile(self.path, target)
             with suppress(FileNotFoundError):
                 shutil.copyfile(wal_of(self.path), wal_of(target))
 
