@@ -127,6 +127,24 @@ def test_intervals_of_a_thread_lie_inside_one_another(tmp_path, recorded):
                 assert apart or nested
 
 
+def test_open_spans_of_a_process_that_ended_are_drawn_until_its_last_sign_of_life(tmp_path, runs, samples):
+    begin_ns, second = samples.begin_ns, 10**9
+    last_seen = {"gone": begin_ns + 7 * second, "other": begin_ns + 60 * second}
+    with runs.open("r", create=True) as store:
+        for number, (name, sent_ns) in enumerate(last_seen.items()):
+            builder = BatchBuilder()
+            builder.add_span(
+                span_id=number + 1, trace=(1, number), name=name, start_ns=begin_ns, duration_ns=-1, status="open"
+            )
+            builder.add_event(time_ns=sent_ns - second, name="tick")
+            batch = builder.build(
+                Process(process_id=name, run_id="r", host="h", pid=number), sequence=1, sent_ns=sent_ns, final=True
+            )
+            store.commit([batch], received_ns=[sent_ns])
+        drawn = {one["name"]: one["dur"] for one in _chrome(store, tmp_path / "trace.json") if one["ph"] == "X"}
+    assert drawn == {"gone": 7e6, "other": 60e6}
+
+
 def test_phases_of_concurrent_sessions_are_drawn_in_their_own(tmp_path, samples, import_path, runs):
     at = samples.begin_s
     inside = {"execution": [{"start_ts": at + 2.0, "end_ts": at + 3.0}]}  # a session that begins and ends in others

@@ -6,6 +6,7 @@ sessions do, are spread over as many threads as needed; a span is never drawn in
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import isfinite
@@ -21,6 +22,7 @@ from rl_insight.schema.names import process_name
 from rl_insight.schema.records import read_object
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.process_ends import process_ends
 
 _encode = msgspec.json.Encoder().encode
 _WRITE_EVENTS = 2_000
@@ -108,7 +110,7 @@ class _Trace:
         found = queries.summary(cursor)
         self._run_id = found.run_id
         self._base_ns = found.start_ns or 0
-        self._end_ns = found.end_ns or 0
+        self._ends = process_ends(cursor, time.time_ns())
         self._processes = rows.processes(cursor)
         self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
         self._lanes: dict[int, _LaneThreads] = {}
@@ -178,8 +180,7 @@ class _Trace:
 
     def _add_span(self, span: Row) -> None:
         is_open = span.duration_ns < 0
-        # Open spans are drawn up to the end of the run.
-        end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
+        end_ns = max(self._ends[span.process].until_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
         pid = self._pids[span.process]
         lane = self._lanes.setdefault(span.lane_id, _LaneThreads())
         thread = lane.place(span, end_ns) or self._new_thread(lane, span)
